@@ -1,0 +1,15 @@
+"""Bijections from the real line into a support, with what Langevin dynamics needs of them."""
+
+from .base import Transform as Transform
+from .choice import available as available
+from .choice import default as default
+from .choice import onto as onto
+from .interval import Interval as Interval
+from .interval import Sigmoid as Sigmoid
+from .positive import Exp as Exp
+from .positive import HalfLine as HalfLine
+from .positive import Softplus as Softplus
+from .real import Identity as Identity
+from .vector import Bijection as Bijection
+from .vector import Softmax as Softmax
+from .vector import StickBreaking as StickBreaking

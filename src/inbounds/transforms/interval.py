@@ -1,0 +1,171 @@
+"""Transforms onto intervals. Each class gives a symmetric map onto (0, 1); `Interval` carries it to (a, b).
+
+By symmetry a core map is known from its tail t(m) = f(-m) = 1 - f(m), m = |p| >= 0: the distance to the nearer end,
+which is where precision matters. Each core gives t, f', -q = -f''/f' (at p > 0), log t, log f' and f'/t, all of m.
+"""
+
+import math
+
+import jax.numpy as jnp
+from numpyro.distributions import constraints
+
+from . import special
+from .base import Elementwise, _is, as_float, evaluation_end, like, next_inside, parameter, with_tangent
+
+
+def _distance(p):
+    """|p|, with the derivative 1 at 0, where the branch p >= 0 is taken."""
+    return jnp.where(p < 0, -p, p)
+
+
+class Interval(Elementwise):
+    r"""$\theta = a + (b - a) f(\varphi / c)$ on $(a, b)$, with a core map f onto (0, 1)."""
+
+    _parameters = ("lower", "upper", "scale")
+
+    def __init__(self, lower=0.0, upper=1.0, scale=1.0):
+        self.lower, self.upper, self.scale = parameter(lower), parameter(upper), parameter(scale)
+        if isinstance(self.lower, float) and isinstance(self.upper, float) and not self.lower < self.upper:
+            raise ValueError(f"{self.name} needs lower < upper, got the interval ({lower}, {upper})")
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        tail, density, log_density = cls._tail, cls._density, cls._log_density
+        log_tail, fall, rate = cls._log_tail, cls._fall, cls._rate
+        cls._tail = with_tangent(tail, lambda m: -density(m))
+        cls._log_tail = with_tangent(log_tail, lambda m: -rate(m))
+        cls._log_density = with_tangent(log_density, lambda m: -fall(m))
+        cls._density = with_tangent(density, lambda m: -fall(m) * density(m))
+        cls._rate = with_tangent(rate, lambda m: rate(m) * (rate(m) - fall(m)))
+
+    # The core map of each subclass, in the distance m = |p| from the centre.
+    _tail = _density = _fall = _log_tail = _log_density = _rate = _inverse_tail = staticmethod(lambda m: m)
+
+    @property
+    def codomain(self):
+        if _is(self.lower, 0.0) and _is(self.upper, 1.0):
+            return constraints.unit_interval
+        return constraints.open_interval(self.lower, self.upper)
+
+    @property
+    def lipschitz(self):
+        peak = type(self).peak * (self.upper - self.lower) / self.scale
+        return peak if isinstance(peak, float) else float(jnp.max(peak))
+
+    def _ends(self, phi):
+        return like(self.lower, phi), like(self.upper, phi)
+
+    def _width(self, phi):
+        lower, upper = self._ends(phi)
+        return upper - lower
+
+    def _theta(self, p):
+        """Measured from the nearer end, so that no precision is lost at either."""
+        lower, upper = self._ends(p)
+        gap = self._width(p) * self._tail(_distance(p))
+        return jnp.where(p < 0, lower + gap, upper - gap)
+
+    def __call__(self, phi):
+        phi, p = self._core(phi)
+        return jnp.clip(self._theta(p), next_inside(self.lower, phi, 1), next_inside(self.upper, phi, -1))
+
+    def _inverse(self, theta):
+        theta = as_float(theta)
+        lower, upper = self._ends(theta)
+        below, above = theta - lower, upper - theta
+        inside = (below >= 0) & (above >= 0)
+        tail = jnp.clip(jnp.minimum(below, above) / self._width(theta), float(jnp.finfo(theta.dtype).tiny), 0.5)
+        m = jnp.where(inside, self._inverse_tail(tail), math.nan)
+        p = jnp.where(below < above, -m, m)
+        return p if _is(self.scale, 1.0) else p * like(self.scale, p)
+
+    def derivative(self, phi):
+        phi, p = self._core(phi)
+        return self._per_scale(self._width(p) * self._density(_distance(p)))
+
+    def log_derivative_slope(self, phi):
+        phi, p = self._core(phi)
+        return self._spread(self._per_scale(-jnp.sign(p) * self._fall(_distance(p))))
+
+    def log_abs_det_jacobian(self, phi, theta, intermediates=None):
+        phi, p = self._core(phi)
+        log_density = self._log_density(_distance(p))
+        if _is(self.lower, 0.0) and _is(self.upper, 1.0) and _is(self.scale, 1.0):
+            return log_density
+        return self._spread(log_density + jnp.log(self._per_scale(self._width(p) + 0 * p)))
+
+    def _spread(self, value):
+        return jnp.broadcast_to(value, self.forward_shape(value.shape))
+
+    def _log_distance(self, phi, side):
+        phi, p = self._core(phi)
+        m = _distance(p)
+        fraction = jnp.where(side * p > 0, jnp.log1p(-self._tail(m)), self._log_tail(m))
+        if _is(self._width(p), 1.0):
+            return self._spread(fraction)
+        return self._spread(fraction + jnp.log(self._width(p) + 0 * p))
+
+    def log_gap(self, phi):
+        return self._log_distance(phi, 1)
+
+    def log_upper_gap(self, phi):
+        return self._log_distance(phi, -1)
+
+    def evaluation_point(self, phi):
+        phi, p = self._core(phi)
+        return jnp.clip(self._theta(p), evaluation_end(self.lower, phi, 1), evaluation_end(self.upper, phi, -1))
+
+    def pull_back(self, phi, theta_eval, gradient):
+        phi, p = self._core(phi)
+        lower, upper = self._ends(phi)
+        # The gap as the float sees it: a gradient that goes like 1 / gap then cancels exactly.
+        gap = jnp.where(p < 0, theta_eval - lower, upper - theta_eval)
+        m = _distance(p)
+        return self._per_scale(gap * self._rate(m) * gradient - jnp.sign(p) * self._fall(m))
+
+
+class Sigmoid(Interval):
+    r"""$f(\varphi) = 1 / (1 + e^{-\varphi})$, the logistic distribution function.
+
+    $f' = f (1 - f)$, $f''/f' = 1 - 2 f = -\tanh(\varphi / 2)$, Lipschitz constant 1/4.
+    At either end the gap is $\approx e^{-|\varphi|}$.
+    """
+
+    name = "sigmoid"
+    peak = 0.25
+
+    @staticmethod
+    def _decay(m):
+        return special.exp_capped(-m, 0.0)
+
+    @staticmethod
+    def _tail(m):
+        decay = Sigmoid._decay(m)
+        return decay / (1 + decay)
+
+    @staticmethod
+    def _density(m):
+        decay = Sigmoid._decay(m)
+        near = 1 / (1 + decay)
+        return decay * near * near
+
+    @staticmethod
+    def _fall(m):
+        decay = Sigmoid._decay(m)
+        return (1 - decay) / (1 + decay)
+
+    @staticmethod
+    def _log_tail(m):
+        return -m - jnp.log1p(Sigmoid._decay(m))
+
+    @staticmethod
+    def _log_density(m):
+        return -m - 2 * jnp.log1p(Sigmoid._decay(m))
+
+    @staticmethod
+    def _rate(m):
+        return 1 / (1 + Sigmoid._decay(m))
+
+    @staticmethod
+    def _inverse_tail(tail):
+        return jnp.log1p((1 - 2 * tail) / tail)

@@ -1,0 +1,214 @@
+"""Transforms onto half lines. Each class gives the map onto (0, inf); `HalfLine` carries it to (a, inf) and (-inf, b).
+
+Every core map below takes p and returns, in closed and float-safe form, f, f', q = f''/f', log f', log f and f'/f.
+All of them behave like exp at the lower end or decay faster; all but `Exp` become the identity, plus a constant, above.
+"""
+
+import math
+
+import jax.numpy as jnp
+from numpyro.distributions import constraints
+
+from . import special
+from .base import Elementwise, _is, as_float, edge_floor, evaluation_end, like, next_inside, parameter, with_tangent
+
+
+class HalfLine(Elementwise):
+    r"""$\theta = a + c f(\varphi / c)$ on $(a, \infty)$, or $\theta = b - c f(\varphi / c)$ on $(-\infty, b)$.
+
+    The scale c keeps the Lipschitz constant and sets the width of the layer in which the boundary is felt.
+    """
+
+    _parameters = ("lower", "upper", "scale")
+
+    def __init__(self, lower=None, upper=None, scale=1.0):
+        if lower is not None and upper is not None:
+            raise ValueError(f"{self.name} maps onto a half line: give lower={lower} or upper={upper}, not both")
+        self.lower = parameter(0.0 if lower is None and upper is None else lower)
+        self.upper = parameter(upper)
+        self.scale = parameter(scale)
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        value, derivative, log_derivative = cls._value, cls._derivative, cls._log_derivative
+        log_value, slope, rate = cls._log_value, cls._slope, cls._rate
+        cls._value = with_tangent(value, derivative)
+        cls._log_value = with_tangent(log_value, rate)
+        cls._log_derivative = with_tangent(log_derivative, slope)
+        cls._derivative = with_tangent(derivative, lambda p: slope(p) * derivative(p))
+        cls._rate = with_tangent(rate, lambda p: rate(p) * (slope(p) - rate(p)))
+
+    # The core map of each subclass, on (0, inf).
+    _value = _derivative = _slope = _log_derivative = _log_value = _rate = _inverse_value = staticmethod(lambda p: p)
+
+    @classmethod
+    def _factor(cls, p, floor):
+        """What multiplies a gradient taken at max(f, floor): (that point) * f'/f. At an exp-type end f'/f is 1 there."""
+        return jnp.maximum(cls._derivative(p), floor)
+
+    @property
+    def sign(self):
+        return 1.0 if self.upper is None else -1.0
+
+    @property
+    def codomain(self):
+        if self.upper is not None:
+            return constraints.less_than(self.upper)
+        return constraints.positive if _is(self.lower, 0.0) else constraints.greater_than(self.lower)
+
+    def _end(self):
+        return self.lower if self.upper is None else self.upper
+
+    def _gap(self, p):
+        gap = self._value(p)
+        return gap if _is(self.scale, 1.0) else gap * like(self.scale, p)
+
+    def _place(self, gap, innermost):
+        """end +- gap, no closer to the end than `innermost`, and finite."""
+        if _is(self._end(), 0.0):
+            return self.sign * jnp.maximum(gap, abs(innermost))
+        theta = like(self._end(), gap) + self.sign * gap
+        return jnp.maximum(theta, innermost) if self.upper is None else jnp.minimum(theta, innermost)
+
+    def __call__(self, phi):
+        phi, p = self._core(phi)
+        largest = float(jnp.finfo(phi.dtype).max)
+        return jnp.clip(self._place(self._gap(p), next_inside(self._end(), phi, self.sign)), -largest, largest)
+
+    def _inverse(self, theta):
+        theta = as_float(theta)
+        gap = self.sign * (theta - like(self._end(), theta))
+        inside = gap >= 0
+        info = jnp.finfo(theta.dtype)
+        gap = jnp.clip(self._per_scale(gap), float(info.tiny), float(info.max))
+        p = jnp.where(inside, self._inverse_value(gap), math.nan)
+        return p if _is(self.scale, 1.0) else p * like(self.scale, p)
+
+    def derivative(self, phi):
+        phi, p = self._core(phi)
+        return self._spread(self.sign * self._derivative(p))
+
+    def log_derivative_slope(self, phi):
+        phi, p = self._core(phi)
+        return self._spread(self._per_scale(self._slope(p)))
+
+    def log_abs_det_jacobian(self, phi, theta, intermediates=None):
+        phi, p = self._core(phi)
+        return self._spread(self._log_derivative(p))
+
+    def _spread(self, value):
+        return jnp.broadcast_to(value, self.forward_shape(value.shape))
+
+    def _log_gap(self, phi):
+        phi, p = self._core(phi)
+        log_gap = self._log_value(p)
+        return self._spread(log_gap if _is(self.scale, 1.0) else log_gap + jnp.log(like(self.scale, p) + 0 * p))
+
+    def log_gap(self, phi):
+        return self._log_gap(phi) if self.upper is None else super().log_gap(phi)
+
+    def log_upper_gap(self, phi):
+        return super().log_upper_gap(phi) if self.upper is None else self._log_gap(phi)
+
+    def evaluation_point(self, phi):
+        phi, p = self._core(phi)
+        ceiling = 1 / edge_floor(phi.dtype)
+        theta = self._place(self._gap(p), evaluation_end(self._end(), phi, self.sign))
+        return jnp.clip(theta, -ceiling, ceiling)
+
+    def pull_back(self, phi, theta_eval, gradient):
+        phi, p = self._core(phi)
+        if _is(self._end(), 0.0):
+            factor = self._factor(p, self._per_scale(jnp.full_like(p, edge_floor(phi.dtype))))
+        else:
+            # The gap as the float sees it: a gradient that goes like 1 / gap then cancels exactly.
+            gap = self.sign * (theta_eval - like(self._end(), phi))
+            factor = self._per_scale(gap * self._rate(jnp.minimum(p, 1 / edge_floor(phi.dtype))))
+        return self.sign * factor * gradient + self._per_scale(self._slope(p))
+
+
+class Exp(HalfLine):
+    r"""$f(\varphi) = e^\varphi$, kept as the control: it is not Lipschitz, and gradient noise makes its chain explode.
+
+    $f' = e^\varphi$, $f''/f' = 1$, no Lipschitz constant. Near 0, $\theta = e^\varphi$; above, $\theta$ grows without
+    any bound on $f'$.
+    """
+
+    name = "exp"
+    lipschitz = math.inf
+
+    @staticmethod
+    def _value(p):
+        info = jnp.finfo(p.dtype)
+        return jnp.clip(jnp.exp(p), float(info.tiny), float(info.max))
+
+    _derivative = _value
+
+    @staticmethod
+    def _slope(p):
+        return jnp.ones_like(p)
+
+    _rate = _slope
+
+    @staticmethod
+    def _log_value(p):
+        return p
+
+    _log_derivative = _log_value
+
+    @staticmethod
+    def _inverse_value(theta):
+        return jnp.log(theta)
+
+    @classmethod
+    def _factor(cls, p, floor):
+        return jnp.clip(cls._value(p), floor, 1 / edge_floor(p.dtype))
+
+
+class Softplus(HalfLine):
+    r"""$f(\varphi) = \log(1 + e^\varphi)$, the integral of the logistic distribution function.
+
+    $f' = \sigma(\varphi) = 1 - e^{-\theta}$, $f''/f' = \sigma(-\varphi) = e^{-\theta}$, Lipschitz constant 1.
+    Near 0, $\theta \approx e^\varphi$; above, $\theta \approx \varphi$.
+    """
+
+    name = "softplus"
+    lipschitz = 1.0
+
+    @staticmethod
+    def _decay(p):
+        return special.exp_capped(-jnp.abs(p), 0.0)
+
+    @staticmethod
+    def _value(p):
+        return jnp.maximum(p, 0.0) + jnp.log1p(Softplus._decay(p))
+
+    @staticmethod
+    def _derivative(p):
+        decay = Softplus._decay(p)
+        return jnp.where(p >= 0, 1.0, decay) / (1 + decay)
+
+    @staticmethod
+    def _slope(p):
+        decay = Softplus._decay(p)
+        return jnp.where(p >= 0, decay, 1.0) / (1 + decay)
+
+    @staticmethod
+    def _log_derivative(p):
+        return jnp.minimum(p, 0.0) - jnp.log1p(Softplus._decay(p))
+
+    @staticmethod
+    def _log_value(p):
+        decay = Softplus._decay(p)
+        log1p = jnp.log1p(decay)
+        return jnp.minimum(p, 0.0) + jnp.log(jnp.where(p >= 0, p + log1p, log1p / decay))
+
+    @staticmethod
+    def _rate(p):
+        decay = Softplus._decay(p)
+        log1p = jnp.log1p(decay)
+        return jnp.where(p >= 0, 1 / (jnp.maximum(p, 0.0) + log1p), decay / log1p) / (1 + decay)
+
+    @staticmethod
+    def _inverse_value(theta):
+        return theta + jnp.log(-jnp.expm1(-theta))
