@@ -1,0 +1,471 @@
+r"""The stationary law of a one-dimensional chain by quadrature of its transition kernel: bias with no Monte Carlo noise.
+
+A chain with step size :math:`\epsilon` draws from a law :math:`\pi_\epsilon` that differs from the target. That law is
+computed here to many digits, for three chains. With :math:`G = f'\,\partial_\theta\log\pi + f''/f'` the drift of the
+proxy :math:`\phi`, :math:`\sigma` the standard deviation of the noise on the theta-gradient, :math:`V = \sigma^2 f'^2` its
+variance as the proxy sees it, and independent standard normals :math:`\eta, \delta`, they are
+
+.. math::
+    \text{euler:}\quad & \phi' = \phi + \epsilon\,(G(\phi) + \sigma f'(\phi)\,\delta) + a(\phi)\,\eta \\
+    \text{leimkuhler\_matthews:}\quad & \phi = y + \sqrt{\epsilon/2}\;\eta, \qquad
+        y' = y + \epsilon\,(G(\phi) + \sigma f'(\phi)\,\delta) + a(y)\,\eta \\
+    \text{mirror:}\quad & \theta' = \mathrm{fold}(\theta + \epsilon\,(\partial_\theta\log\pi + \sigma\delta) + a\,\eta)
+
+with :math:`a = \sqrt{2\epsilon}`, or with the noise correction of Vollmer, Zygalakis & Teh (2016)
+:math:`a = \sqrt{\max(0,\, 2\epsilon - \epsilon^2 V)}`. In the scheme of Leimkuhler & Matthews (2013) the *same*
+:math:`\eta` makes :math:`\phi` and moves :math:`y`; the correction is evaluated at :math:`y`, which is independent of it.
+
+One identity is free, for the first two chains at every step size and noise: taking expectations of the update,
+:math:`E[G(\phi)] = 0` in stationarity. So Exp on a gamma and Sigmoid on a beta have no bias at all in the mean.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.polynomial import legendre
+from scipy import integrate, interpolate, sparse
+from scipy.sparse import linalg
+
+__all__ = ["SCHEMES", "Bias", "StationaryLaw", "fitted_slope", "stationary"]
+
+SCHEMES = ("euler", "leimkuhler_matthews", "mirror")
+
+_ORDER = 12  # Gauss-Legendre nodes in a panel
+_REACH = 9.0  # standard deviations after which a normal counts as zero
+_STENCIL = 8  # nodes of the local Lagrange interpolation
+_BLOCK = 4096  # transforms are evaluated in blocks of one shape, so that JAX compiles them once
+_NEGLIGIBLE = 1e-13  # density, relative to its peak, at which the grid may end
+_TOLERABLE = 1e-3  # mass beyond the grid at which the answer would be wrong
+_MOST_PANELS = 3000
+
+
+class Target(Protocol):
+    """What is needed of a target: the ends of its support, its score in jax.numpy, its cdf and two moments."""
+
+    low: float
+    high: float
+    mean: float
+    second_moment: float
+
+    def score(self, theta): ...
+    @property
+    def cdf(self) -> Callable: ...
+
+
+class Bias(NamedTuple):
+    """How a stationary law differs from its target.
+
+    `mean` and `second_moment` are relative errors of E[theta] and E[theta^2] (where the target's mean is 0, that of the
+    mean is relative to sqrt(E[theta^2])); then the two distances; `drift` is E[G(phi)], which is 0 but for mirror.
+    """
+
+    mean: float
+    second_moment: float
+    wasserstein1: float
+    kolmogorov_smirnov: float
+    drift: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class StationaryLaw:
+    """The law that a chain settles in, on the nodes of Gauss-Legendre panels.
+
+    Args:
+        target: what the chain aims at.
+        phi: the nodes, increasing (of theta itself for mirror).
+        theta: the same nodes in the constrained space.
+        weights: the probability of each node: E[h] is their weighted sum.
+        density: of phi, at the nodes.
+        distribution: the distribution function, at the nodes.
+        lengths: the length of theta that each node stands for.
+        drift: G at the nodes (the score for mirror).
+        tail_mass: a bound on the probability beyond the grid.
+        to_phi: theta -> phi.
+    """
+
+    target: Target
+    phi: np.ndarray
+    theta: np.ndarray
+    weights: np.ndarray
+    density: np.ndarray
+    distribution: np.ndarray
+    lengths: np.ndarray
+    drift: np.ndarray
+    tail_mass: float
+    to_phi: Callable
+
+    def mean(self, h: Callable = lambda theta: theta) -> float:
+        """E[h(theta)] under the law, for h that takes an array."""
+        return float(self.weights @ h(self.theta))
+
+    def cdf(self, theta) -> np.ndarray:
+        """The distribution function of theta under the law."""
+        phi = np.clip(self.to_phi(np.asarray(theta, float)), self.phi[0], self.phi[-1])
+        return interpolate.CubicHermiteSpline(self.phi, self.distribution, self.density)(phi)
+
+    def bias(self) -> Bias:
+        """How the law differs from the target."""
+        mean, second_moment = self.target.mean, self.target.second_moment
+        gap = np.abs(self.distribution - self.target.cdf(self.theta))
+        return Bias(
+            mean=(self.mean() - mean) / (abs(mean) if abs(mean) > 1e-12 else math.sqrt(second_moment)),
+            second_moment=self.mean(np.square) / second_moment - 1,
+            wasserstein1=float(gap @ self.lengths),
+            kolmogorov_smirnov=float(gap.max()),
+            drift=float(self.weights @ self.drift),
+        )
+
+    def __repr__(self) -> str:
+        return f"StationaryLaw({self.target!r}, {len(self.phi)} nodes in [{self.phi[0]:.3g}, {self.phi[-1]:.3g}])"
+
+
+def stationary(
+    target: Target,
+    transform=None,
+    step_size: float = 0.1,
+    *,
+    scheme: str = "euler",
+    noise_sd: float = 0.0,
+    noise_correction: bool = False,
+) -> StationaryLaw:
+    """The stationary law of a one-dimensional chain, without Monte Carlo error.
+
+    Euler and mirror: the kernel has a normal density, and the fixed point of the integral operator is found by
+    Nyström's method on Gauss-Legendre panels shorter than the kernel is wide. Leimkuhler-Matthews: the kernel of y has
+    no density without gradient noise, so its action on functions is discretised instead (Gauss-Hermite in the noises,
+    Lagrange interpolation in y), whose left null vector is the law of y; a normal convolution then gives that of phi.
+    The grid covers the proxy's tails and grows until nothing is left outside.
+
+    Args:
+        target: what the chain aims at, for instance one of `inbounds.paper.targets.TARGETS`.
+        transform: an increasing map onto the target's support, or its name; None for mirror.
+        step_size: the coefficient of the full gradient; the injected noise has variance `2 * step_size`.
+        scheme: "euler", "leimkuhler_matthews" or "mirror".
+        noise_sd: standard deviation of the Gaussian noise on the theta-gradient.
+        noise_correction: take the variance of that noise, known, out of the injected noise.
+
+    Raises:
+        ValueError: for a wrong argument, for mirror on a density whose score is not bounded at the ends, and for tails
+            of the proxy too heavy for any grid (arctan and softsign on a density that is unbounded at an end).
+    """
+    _validate(target, transform, step_size, scheme, noise_sd)
+    if scheme == "mirror":
+        return _mirror(target, step_size, noise_sd, noise_correction)
+    proxy = _Proxy(target, _resolve(transform, target))
+    solve = _euler if scheme == "euler" else _leimkuhler_matthews
+    chain = functools.partial(solve, proxy, step_size, noise_sd, noise_correction)
+    low, high = _proxy_range(proxy.drift, -math.inf, math.inf)
+    for _ in range(6):
+        law = chain(low, high)
+        edge = law.density[[0, -1]] / law.density.max()
+        if (edge < _NEGLIGIBLE).all() or len(law.phi) >= _ORDER * _MOST_PANELS:
+            break
+        low, high = np.array([low, high]) * np.where(edge < _NEGLIGIBLE, 1.0, 1.3)
+    return _checked(law, step_size)
+
+
+def fitted_slope(step_sizes, errors) -> float:
+    """The order of convergence: the least-squares slope of log|error| against log(step size)."""
+    step_sizes, errors = np.asarray(step_sizes, float), np.abs(np.asarray(errors, float))
+    if step_sizes.shape != errors.shape or step_sizes.size < 2:
+        raise ValueError(
+            f"fitted_slope needs as many errors as step sizes, at least two; got {step_sizes.shape} and {errors.shape}."
+        )
+    if not ((step_sizes > 0).all() and (errors > 0).all() and np.isfinite(errors).all()):
+        raise ValueError("fitted_slope takes logarithms: step sizes and errors must be finite and not zero.")
+    return float(np.polyfit(np.log(step_sizes), np.log(errors), 1)[0])
+
+
+# -- the three chains ---------------------------------------------------------------------------------------------
+
+
+def _euler(proxy: "_Proxy", step_size, noise_sd, noise_correction, low, high) -> StationaryLaw:
+    """phi' is normal with mean phi + eps G and variance 2 eps + eps^2 V, or max(2 eps, eps^2 V) when corrected."""
+    injected = math.sqrt(2 * step_size)
+    steepness = np.maximum(1.0, np.abs(1 + step_size * proxy.drift_slope(probe := np.linspace(low, high, 4000))))
+    length = np.minimum(1.5, 2.5 * injected / np.minimum(steepness, 50))
+    nodes, spacing = _panels(low, high, lambda x: np.interp(x, probe, length))
+    theta, slope, drift = proxy(nodes)
+    sd = _total_sd(step_size, noise_sd * slope, noise_correction)
+    kernel = _normal_band(nodes + step_size * drift, sd, nodes)
+    weights = _left_null(kernel.multiply(spacing).tocsr())
+    return _law(proxy.target, nodes, spacing, weights / spacing, theta, slope, drift, proxy.inverse)
+
+
+def _leimkuhler_matthews(proxy: "_Proxy", step_size, noise_sd, noise_correction, low, high) -> StationaryLaw:
+    """The law of y from the action of its kernel on functions, then phi = y + sqrt(eps/2) eta."""
+    half = math.sqrt(step_size / 2)
+    y = np.linspace(low, high, 1 + math.ceil((high - low) / min(0.7 * half, 0.1)))
+    eta, eta_weights = _normal_nodes(y, half, proxy.kink)
+    delta, delta_weights = _hermite(7 if noise_sd else 1)
+    _, slope, drift = proxy(y[:, None] + half * eta)
+    amplitude = np.full_like(y, 2 * half)
+    if noise_correction:
+        variance = np.square(noise_sd * proxy(y)[1])
+        amplitude = np.sqrt(np.maximum(0, 2 * step_size - step_size**2 * variance))
+    moved = y[:, None] + step_size * drift + amplitude[:, None] * eta
+    moved = moved[..., None] + step_size * noise_sd * slope[..., None] * delta
+    kernel = _interpolation_band(y, moved.reshape(len(y), -1), (eta_weights[..., None] * delta_weights))
+    weights = _left_null(kernel)
+    nodes, spacing = _panels(low, high, lambda x: min(1.5, 3 * half))
+    density = weights @ _normal_band(y, np.full_like(y, half), nodes)
+    return _law(proxy.target, nodes, spacing, density, *proxy(nodes), proxy.inverse)
+
+
+def _mirror(target: Target, step_size, noise_sd, noise_correction) -> StationaryLaw:
+    """theta' is a normal folded at the ends of the support: the normal density summed over the images of its mean."""
+    score = functools.partial(_in_blocks, _score_function(target))
+    low, high = _proxy_range(score, target.low, target.high)
+    sd = float(_total_sd(step_size, noise_sd, noise_correction))
+    nodes, spacing = _panels(low, high, lambda x: min(2 * sd, (high - low) / 4), centre=low)
+    drift = score(nodes)
+    mean, deviations = nodes + step_size * drift, np.full_like(nodes, sd)
+    images = [mean, 2 * low - mean]
+    if math.isfinite(target.high):
+        width = 2 * (target.high - target.low)
+        turns = math.ceil((np.abs(mean - low).max() + _REACH * sd) / width) + 1
+        images = [image + width * turn for image in images for turn in range(-turns, turns + 1)]
+    kernel = sum(_normal_band(image, deviations, nodes) for image in images)
+    weights = _left_null(kernel.multiply(spacing).tocsr())
+    ones = np.ones_like(nodes)
+    law = _law(target, nodes, spacing, weights / spacing, nodes, ones, drift, lambda theta: theta)
+    return dataclasses.replace(law, tail_mass=0.0)
+
+
+def _total_sd(step_size, gradient_sd, noise_correction):
+    """Of one step: injected and gradient noise together."""
+    injected, gradient = 2 * step_size, np.square(step_size * gradient_sd)
+    return np.sqrt(np.maximum(injected, gradient) if noise_correction else injected + gradient)
+
+
+def _law(target, nodes, spacing, density, theta, slope, drift, to_phi) -> StationaryLaw:
+    density = density / (density @ spacing)
+    centre = nodes[np.argmax(density)]
+    return StationaryLaw(
+        target=target,
+        phi=nodes,
+        theta=theta,
+        weights=density * spacing,
+        density=density,
+        distribution=_integral(density, spacing),
+        lengths=spacing * slope,
+        drift=drift,
+        tail_mass=float(np.abs(density[[0, -1]] * (nodes[[0, -1]] - centre)).sum()),
+        to_phi=to_phi,
+    )
+
+
+# -- the proxy ----------------------------------------------------------------------------------------------------
+
+
+class _Proxy:
+    """phi -> (theta, f', G) in float64, whatever JAX's default precision is."""
+
+    def __init__(self, target: Target, transform):
+        self.target, self.transform = target, transform
+        self._evaluate = _proxy_function(target, transform)
+        ends = self(np.array([-1e6, 1e6]))[0]
+        for end, expected in zip(ends, (target.low, target.high), strict=True):
+            if abs(end - expected) > 1e-3 and not (math.isinf(expected) and abs(end) > 1e5):
+                raise ValueError(
+                    f"{transform!r} maps onto ({ends[0]:.4g}, {ends[1]:.4g}), but {target!r} lives on "
+                    f"({target.low:g}, {target.high:g}); use inbounds.transforms.onto(target.support, name)."
+                )
+
+    def __call__(self, phi: np.ndarray) -> np.ndarray:
+        return _in_blocks(self._evaluate, phi)
+
+    def drift(self, phi: np.ndarray) -> np.ndarray:
+        return self(phi)[2]
+
+    def drift_slope(self, phi: np.ndarray) -> np.ndarray:
+        return np.gradient(self.drift(phi), phi)
+
+    def inverse(self, theta) -> np.ndarray:
+        with jax.enable_x64(True):
+            return np.asarray(self.transform.inv(jnp.asarray(theta, jnp.float64)))
+
+    @functools.cached_property
+    def kink(self) -> bool:
+        """Whether G jumps at phi = 0, as softsign's does."""
+        below, above = self.drift(np.array([-1e-9, 1e-9]))
+        return bool(abs(above - below) > 1e-6)
+
+
+@functools.lru_cache(maxsize=64)
+def _proxy_function(target: Target, transform) -> Callable:
+    def evaluate(phi):
+        point = transform.evaluation_point(phi)
+        drift = transform.pull_back(phi, point, target.score(point))
+        return jnp.stack([transform(phi), transform.derivative(phi), drift])
+
+    return jax.jit(evaluate)
+
+
+@functools.lru_cache(maxsize=64)
+def _score_function(target: Target) -> Callable:
+    return jax.jit(target.score)
+
+
+def _in_blocks(function: Callable, x: np.ndarray) -> np.ndarray:
+    """Apply a JAX function in float64, in blocks of one shape; the answer has leading axes of its own, then x's."""
+    flat = np.ravel(np.asarray(x, float))
+    padded = np.append(flat, np.zeros(-len(flat) % _BLOCK)).reshape(-1, _BLOCK)
+    with jax.enable_x64(True):
+        blocks = [np.asarray(function(jnp.asarray(block, jnp.float64))) for block in padded]
+    values = np.concatenate(blocks, axis=-1)[..., : len(flat)]
+    return values.reshape(*values.shape[:-1], *np.shape(x))
+
+
+def _proxy_range(drift: Callable, low: float, high: float) -> tuple[float, float]:
+    """Where exp(integral of the drift), the exact density, exceeds what is negligible, with room for a wider law."""
+    ladder = np.sinh(np.linspace(-12, 12, _BLOCK))
+    if math.isfinite(low):
+        ladder = low + np.linspace(0, 1, _BLOCK) * ((high - low) if math.isfinite(high) else 200.0)
+    steps = np.nan_to_num(drift(ladder), nan=-1e300, posinf=1e300, neginf=-1e300)
+    log_density = integrate.cumulative_trapezoid(np.clip(steps, -1e8, 1e8), ladder, initial=0)
+    inside = ladder[log_density > log_density.max() + 1.05 * math.log(_NEGLIGIBLE)]
+    if math.isfinite(high):
+        return low, high
+    return (inside[0] if math.isinf(low) else low), 1.2 * inside[-1] + 1
+
+
+# -- quadrature ---------------------------------------------------------------------------------------------------
+
+
+def _panels(low: float, high: float, length: Callable, centre: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of Gauss-Legendre panels of the given local length; `centre`, a possible kink, is an edge."""
+    centre = min(max(centre, low), high)
+    sides = []
+    for end in (low, high):
+        edges = [centre]
+        while edges[-1] != end and len(edges) < _MOST_PANELS // 2:
+            step = math.copysign(float(length(edges[-1])), end - centre)
+            left = end - edges[-1]
+            edges.append(end if abs(left) < 1.5 * abs(step) else edges[-1] + step)
+        sides.append(edges)
+    edges = np.array(sides[0][:0:-1] + sides[1])
+    unit, weights = np.polynomial.legendre.leggauss(_ORDER)
+    halves = np.diff(edges)[:, None] / 2
+    return ((edges[:-1, None] + halves) + halves * unit).ravel(), (halves * weights).ravel()
+
+
+def _integral(density: np.ndarray, spacing: np.ndarray) -> np.ndarray:
+    """The integral of the density from the lower end of the grid up to each node, panel by panel."""
+    unit, weights = np.polynomial.legendre.leggauss(_ORDER)
+    basis = np.linalg.inv(legendre.legvander(unit, _ORDER - 1))
+    within = legendre.legval(unit, legendre.legint(basis, lbnd=-1)).T
+    panels = density.reshape(-1, _ORDER)
+    halves = spacing.reshape(-1, _ORDER)[:, :1] / weights[0]
+    masses = halves[:, 0] * (panels @ weights)
+    return ((np.cumsum(masses) - masses)[:, None] + halves * (panels @ within.T)).ravel()
+
+
+def _hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights for the expectation under a standard normal."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
+
+
+def _normal_nodes(y: np.ndarray, half: float, kink: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes for eta, a row for each y; split where phi = y + half * eta crosses a kink at 0."""
+    if not kink:
+        nodes, weights = _hermite(20)
+        return np.broadcast_to(nodes, (len(y), 20)), np.broadcast_to(weights, (len(y), 20))
+    unit, weights = np.polynomial.legendre.leggauss(24)
+    cut = np.clip(-y / half, -_REACH, _REACH)[:, None]
+    halves = np.stack([cut + _REACH, _REACH - cut], 1) / 2
+    nodes = np.stack([(cut - _REACH) / 2, (cut + _REACH) / 2], 1) + halves * unit
+    density = halves * weights * np.exp(-(nodes**2) / 2)
+    nodes, density = nodes.reshape(len(y), -1), density.reshape(len(y), -1)
+    return nodes, density / density.sum(1, keepdims=True)
+
+
+def _normal_band(mean: np.ndarray, sd: np.ndarray, points: np.ndarray) -> sparse.csr_array:
+    """The sparse matrix of normal densities at `points` (increasing), a row for each mean."""
+    first = np.searchsorted(points, mean - _REACH * sd)
+    last = np.searchsorted(points, mean + _REACH * sd)
+    starts = np.concatenate([[0], np.cumsum(last - first)])
+    column = np.arange(starts[-1]) + np.repeat(first - starts[:-1], last - first)
+    wide = np.repeat(np.stack([mean, sd]), last - first, axis=1)
+    value = np.exp(-np.square((points[column] - wide[0]) / wide[1]) / 2) / (wide[1] * math.sqrt(2 * math.pi))
+    return sparse.csr_array((value, column, starts), shape=(len(mean), len(points)))
+
+
+def _interpolation_band(grid: np.ndarray, moved: np.ndarray, weights: np.ndarray) -> sparse.csr_array:
+    """The matrix that takes g on a uniform grid to the weighted sum of g at `moved`, a row for each grid point."""
+    place = np.clip((moved - grid[0]) / (grid[1] - grid[0]), 0, len(grid) - 1)
+    first = np.clip(np.floor(place).astype(np.int64) - _STENCIL // 2 + 1, 0, len(grid) - _STENCIL)
+    at = place - first
+    weights = weights.reshape(moved.shape)
+    lowest = first.min(1)
+    width = int((first.max(1) - lowest).max()) + _STENCIL
+    slot = (first - lowest[:, None]) + width * np.arange(len(grid))[:, None]
+    rows = np.zeros(len(grid) * width)
+    for k in range(_STENCIL):
+        others = [j for j in range(_STENCIL) if j != k]
+        basis = functools.reduce(np.multiply, [(at - j) / (k - j) for j in others])
+        rows += np.bincount((slot + k).ravel(), (basis * weights).ravel(), minlength=len(rows))
+    column = np.minimum(lowest[:, None] + np.arange(width), len(grid) - 1)
+    kernel = sparse.csr_array((rows, column.ravel(), width * np.arange(len(grid) + 1)), shape=(len(grid),) * 2)
+    kernel.eliminate_zeros()
+    return kernel
+
+
+def _left_null(kernel: sparse.csr_array) -> np.ndarray:
+    """The probabilities pi with pi = pi P, for P the kernel with rows scaled to 1, by inverse iteration."""
+    rows = kernel.sum(axis=1)
+    stochastic = sparse.diags_array(1 / rows) @ kernel
+    system = (stochastic.T - (1 + 1e-11) * sparse.eye_array(len(rows))).tocsc()
+    factors = linalg.splu(system, permc_spec="COLAMD")
+    weights = np.ones(len(rows)) / len(rows)
+    for _ in range(4):
+        weights = factors.solve(weights)
+        weights /= weights.sum()
+    return weights
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+
+
+def _validate(target, transform, step_size, scheme, noise_sd) -> None:
+    if scheme not in SCHEMES:
+        raise ValueError(f"`scheme` must be one of {', '.join(SCHEMES)}; got {scheme!r}.")
+    if not (np.ndim(step_size) == 0 and 0 < step_size < math.inf):
+        raise ValueError(f"`step_size` must be one positive number; got {step_size!r}.")
+    if not (np.ndim(noise_sd) == 0 and 0 <= noise_sd < math.inf):
+        raise ValueError(f"`noise_sd` must be one number, 0 or above; got {noise_sd!r}.")
+    if (scheme == "mirror") != (transform is None):
+        expected = "none: it moves theta itself" if scheme == "mirror" else "one, such as 'softplus'"
+        raise ValueError(f"`transform` is {transform!r}, but {scheme!r} takes {expected}.")
+    if scheme == "mirror":
+        inner = [end + side * 1e-9 for end, side in ((target.low, 1), (target.high, -1)) if math.isfinite(end)]
+        if np.abs(_in_blocks(_score_function(target), np.array(inner))).max() > 1e6:
+            raise ValueError(
+                f"mirror on {target!r}: the score is unbounded at an end of the support, where one step jumps any "
+                "distance; there is no kernel to integrate (and no step size at which the scheme is accurate)."
+            )
+
+
+def _resolve(transform, target):
+    if not isinstance(transform, str):
+        return transform
+    from inbounds import transforms
+
+    return transforms.onto(target.support, transform)
+
+
+def _checked(law: StationaryLaw, step_size: float) -> StationaryLaw:
+    if not law.tail_mass < _TOLERABLE:
+        raise ValueError(
+            f"about {law.tail_mass:.1g} of the law at step size {step_size:g} lies beyond the largest grid, "
+            f"[{law.phi[0]:.3g}, {law.phi[-1]:.3g}]: the proxy's tails are too heavy (arctan and softsign on a density "
+            "unbounded at an end) or the chain explodes. Use a transform with lighter tails, or a smaller step."
+        )
+    return law
