@@ -4,10 +4,15 @@ from .base import Transform as Transform
 from .choice import available as available
 from .choice import default as default
 from .choice import onto as onto
+from .interval import Arctan as Arctan
 from .interval import Interval as Interval
+from .interval import Probit as Probit
 from .interval import Sigmoid as Sigmoid
+from .interval import Softsign as Softsign
+from .positive import ICLL as ICLL
 from .positive import Exp as Exp
 from .positive import HalfLine as HalfLine
+from .positive import IntegratedProbit as IntegratedProbit
 from .positive import Softplus as Softplus
 from .real import Identity as Identity
 from .vector import Bijection as Bijection

@@ -1,4 +1,4 @@
-"""What every transform has: a bijection phi -> theta from the real line into a support, and what a sampler needs of it."""
+"""What every transform has: a bijection theta = f(phi) into a support, and what a sampler needs of it."""
 
 import math
 

@@ -5,15 +5,15 @@ import inspect
 from numpyro.distributions import constraints
 
 from .base import Transform
-from .interval import Sigmoid
-from .positive import Exp, Softplus
+from .interval import Arctan, Probit, Sigmoid, Softsign
+from .positive import ICLL, Exp, IntegratedProbit, Softplus
 from .real import Identity
 from .vector import Bijection, Softmax, StickBreaking, bijection_of
 
 FAMILIES = {
     "the real line": (Identity,),
-    "a half line": (Softplus, Exp),
-    "an interval": (Sigmoid,),
+    "a half line": (Softplus, ICLL, IntegratedProbit, Exp),
+    "an interval": (Sigmoid, Probit, Arctan, Softsign),
     "a simplex": (Softmax, StickBreaking),
 }
 BY_NAME = {transform.name: transform for family in FAMILIES.values() for transform in family}
@@ -33,10 +33,8 @@ def onto(constraint, transform, scale=1.0):
         return transform
     if family is None or kind not in FAMILIES[family]:
         raise ValueError(_misfit(constraint, family, transform))
-    if family in ("the real line", "a simplex"):
-        placed = kind()
-    else:
-        placed = kind(*_bounds(constraint), scale=scale)
+    fixed = family in ("the real line", "a simplex")
+    placed = kind() if fixed else kind(*_bounds(constraint), scale=scale)
     return transform if placed == transform else placed
 
 
@@ -101,4 +99,5 @@ def _misfit(constraint, family, transform):
     if family is None:
         return f"{got!r} does not map onto {constraint}; leave it out, and the default for that support is used"
     fits = ", ".join(kind.name for kind in FAMILIES[family])
-    return f"{got!r} does not map onto {constraint}, which is {family}; what fits: {fits} (all names: {', '.join(BY_NAME)})"
+    names = ", ".join(BY_NAME)
+    return f"{got!r} does not map onto {constraint}, which is {family}; what fits: {fits} (all names: {names})"

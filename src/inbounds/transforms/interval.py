@@ -169,3 +169,136 @@ class Sigmoid(Interval):
     @staticmethod
     def _inverse_tail(tail):
         return jnp.log1p((1 - 2 * tail) / tail)
+
+
+class Arctan(Interval):
+    r"""$f(\varphi) = 1/2 + \arctan(\varphi) / \pi$, the Cauchy distribution function.
+
+    $f' = 1 / (\pi (1 + \varphi^2))$, $f''/f' = -2 \varphi / (1 + \varphi^2)$, Lipschitz constant $1 / \pi$.
+    At either end the gap is $\approx 1 / (\pi |\varphi|)$: a polynomial tail, on which chains mix slowly.
+    """
+
+    name = "arctan"
+    peak = 1 / math.pi
+
+    @staticmethod
+    def _parts(m):
+        """z = min(m, 1/m) and pi times the tail: neither m^2 nor a difference of nearly equal angles is ever formed."""
+        z = jnp.where(m > 1, 1 / jnp.maximum(m, 1.0), m)
+        angle = jnp.arctan(z)
+        return z, jnp.where(m > 1, angle, math.pi / 2 - angle)
+
+    @staticmethod
+    def _tail(m):
+        return Arctan._parts(m)[1] * (1 / math.pi)
+
+    @staticmethod
+    def _density(m):
+        z, _ = Arctan._parts(m)
+        return jnp.where(m > 1, z * z, 1.0) * (1 / math.pi) / (1 + z * z)
+
+    @staticmethod
+    def _fall(m):
+        z, _ = Arctan._parts(m)
+        return 2 * z / (1 + z * z)
+
+    @staticmethod
+    def _log_tail(m):
+        return jnp.log(Arctan._tail(m))
+
+    @staticmethod
+    def _log_density(m):
+        z, _ = Arctan._parts(m)
+        return -math.log(math.pi) - 2 * jnp.log(jnp.maximum(m, 1.0)) - jnp.log1p(z * z)
+
+    @staticmethod
+    def _rate(m):
+        z, angle = Arctan._parts(m)
+        return jnp.where(m > 1, z, 1.0) * (jnp.where(m > 1, z, 1.0) / angle) / (1 + z * z)
+
+    @staticmethod
+    def _inverse_tail(tail):
+        near = jnp.tan(math.pi * jnp.minimum(tail, 0.25))
+        centre = jnp.tan(math.pi * (0.5 - jnp.maximum(tail, 0.25)))
+        return jnp.where(tail < 0.25, 1 / near, centre)
+
+
+class Softsign(Interval):
+    r"""$f(\varphi) = (1 + \varphi / (1 + |\varphi|)) / 2$.
+
+    $f' = 1 / (2 (1 + |\varphi|)^2)$, $f''/f' = -2\, \mathrm{sign}(\varphi) / (1 + |\varphi|)$, Lipschitz constant 1/2.
+    At either end the gap is $1 / (2 (1 + |\varphi|))$: a polynomial tail. $f''$ jumps at 0, where 0 is taken.
+    """
+
+    name = "softsign"
+    peak = 0.5
+
+    @staticmethod
+    def _tail(m):
+        return 0.5 / (1 + m)
+
+    @staticmethod
+    def _density(m):
+        tail = 0.5 / (1 + m)
+        return 2 * tail * tail
+
+    @staticmethod
+    def _fall(m):
+        return 2 / (1 + m)
+
+    @staticmethod
+    def _log_tail(m):
+        return -math.log(2) - jnp.log1p(m)
+
+    @staticmethod
+    def _log_density(m):
+        return -math.log(2) - 2 * jnp.log1p(m)
+
+    @staticmethod
+    def _rate(m):
+        return 1 / (1 + m)
+
+    @staticmethod
+    def _inverse_tail(tail):
+        return (0.5 - tail) / tail
+
+
+class Probit(Interval):
+    r"""$f(\varphi) = \Phi(\varphi)$, the normal distribution function, with density n.
+
+    $f' = n(\varphi)$, $f''/f' = -\varphi$, Lipschitz constant $1 / \sqrt{2 \pi}$.
+    At either end the gap is $\approx n(\varphi) / |\varphi|$: a Gaussian tail, on which chains mix fast.
+    """
+
+    name = "probit"
+    peak = 1 / math.sqrt(2 * math.pi)
+
+    @staticmethod
+    def _tail(m):
+        return special.normal_density(m) * special.mills(m)
+
+    _density = staticmethod(special.normal_density)
+
+    @staticmethod
+    def _fall(m):
+        return m
+
+    @staticmethod
+    def _log_tail(m):
+        return special.log_normal_density(m) + jnp.log(special.mills(m))
+
+    _log_density = staticmethod(special.log_normal_density)
+
+    @staticmethod
+    def _rate(m):
+        return 1 / special.mills(m)
+
+    @staticmethod
+    def _inverse_tail(tail):
+        """Newton on log t(m), which is concave; the start is right to first order in both limits."""
+        log_tail = jnp.log(tail)
+        twice_log = -2 * (log_tail + math.log(2))
+        m = jnp.sqrt(jnp.maximum(twice_log - jnp.log1p(math.pi / 2 * twice_log), 0.0))
+        for _ in range(5):
+            m = jnp.maximum(m + (Probit._log_tail(m) - log_tail) / Probit._rate(m), 0.0)
+        return m

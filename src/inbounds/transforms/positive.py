@@ -43,7 +43,7 @@ class HalfLine(Elementwise):
 
     @classmethod
     def _factor(cls, p, floor):
-        """What multiplies a gradient taken at max(f, floor): (that point) * f'/f. At an exp-type end f'/f is 1 there."""
+        """What multiplies a gradient taken at max(f, floor): that point times f'/f, which is 1 at an exp-type end."""
         return jnp.maximum(cls._derivative(p), floor)
 
     @property
@@ -212,3 +212,123 @@ class Softplus(HalfLine):
     @staticmethod
     def _inverse_value(theta):
         return theta + jnp.log(-jnp.expm1(-theta))
+
+
+class ICLL(HalfLine):
+    r"""$f(\varphi) = \mathrm{Ein}(e^\varphi) = \varphi + \gamma + E_1(e^\varphi)$, the integral of the complementary
+    log-log distribution function.
+
+    $f' = 1 - e^{-x}$, $f''/f' = x / (e^x - 1)$ with $x = e^\varphi$, Lipschitz constant 1.
+    Near 0, $\theta \approx e^\varphi$; above, $\theta \approx \varphi + \gamma$.
+    """
+
+    name = "icll"
+    lipschitz = 1.0
+
+    _value = staticmethod(special.ein_of_exp)
+
+    @staticmethod
+    def _derivative(p):
+        _, x = special.doubly_exponential(p)
+        return -jnp.expm1(-x)
+
+    @staticmethod
+    def _slope(p):
+        log_x, x = special.doubly_exponential(p)
+        return jnp.exp(log_x - x) / -jnp.expm1(-x)
+
+    @staticmethod
+    def _log_derivative(p):
+        _, x = special.doubly_exponential(p)
+        share = -jnp.expm1(-x)
+        small = jnp.minimum(p, 0.0) + jnp.log(share / jnp.minimum(x, 1.0))
+        return jnp.where(p > 0, jnp.log1p(-jnp.exp(-x)), small)
+
+    @staticmethod
+    def _log_value(p):
+        _, x = special.doubly_exponential(p)
+        return jnp.minimum(p, 0.0) + jnp.log(special.ein_of_exp(p) / jnp.minimum(x, 1.0))
+
+    @staticmethod
+    def _rate(p):
+        return ICLL._derivative(p) / special.ein_of_exp(p)
+
+    @staticmethod
+    def _inverse_value(theta):
+        below = jnp.log(theta) + jnp.log1p(jnp.minimum(theta, 2.5) / 4)
+        start = jnp.where(theta < 2.5, below, theta - special.EULER_GAMMA)
+        return newton(ICLL, theta, start, 4)
+
+
+class IntegratedProbit(HalfLine):
+    r"""$f(\varphi) = \varphi \Phi(\varphi) + n(\varphi)$, the integral of the normal distribution function $\Phi$.
+
+    $f' = \Phi(\varphi)$, $f''/f' = n / \Phi$ (the inverse Mills ratio), Lipschitz constant 1.
+    Near 0, $\theta \approx n(\varphi) / \varphi^2$, a Gaussian tail; above, $\theta \approx \varphi$.
+    """
+
+    name = "integrated_probit"
+    lipschitz = 1.0
+
+    # With x = |p| and the Mills ratio m: f(-x) = n(x) (1 - x m(x)), f'(-x) = n(x) m(x), and f(x) = x + f(-x).
+
+    @staticmethod
+    def _value(p):
+        x = jnp.abs(p)
+        return jnp.maximum(p, 0.0) + special.normal_density(x) * special.mills_defect(x)
+
+    @staticmethod
+    def _derivative(p):
+        x = jnp.abs(p)
+        tail = special.normal_density(x) * special.mills(x)
+        return jnp.where(p < 0, tail, 1 - tail)
+
+    @staticmethod
+    def _slope(p):
+        x = jnp.abs(p)
+        density, ratio = special.normal_density(x), special.mills(x)
+        return jnp.where(p < 0, 1 / ratio, density / (1 - density * ratio))
+
+    @staticmethod
+    def _log_derivative(p):
+        x = jnp.abs(p)
+        ratio = special.mills(x)
+        tail = special.normal_density(x) * ratio
+        return jnp.where(p < 0, special.log_normal_density(x) + jnp.log(ratio), jnp.log1p(-tail))
+
+    @staticmethod
+    def _log_value(p):
+        x = jnp.abs(p)
+        below = special.log_normal_density(x) + special.log_mills_defect(x)
+        return jnp.where(p < 0, below, jnp.log(IntegratedProbit._value(jnp.maximum(p, 0.0))))
+
+    @staticmethod
+    def _rate(p):
+        above = jnp.maximum(p, 0.0)
+        tail = special.normal_density(above) * special.mills(above)
+        rate_above = (1 - tail) / IntegratedProbit._value(above)
+        return jnp.where(p < 0, special.mills_over_defect(jnp.abs(p)), rate_above)
+
+    @staticmethod
+    def _inverse_value(theta):
+        twice_log = jnp.maximum(-2 * (jnp.log(theta) + special.LOG_SQRT_TWO_PI), 0.0)
+        below = -jnp.sqrt(jnp.maximum(twice_log - 2 * jnp.log1p(twice_log), 0.25 * twice_log))
+        return newton(IntegratedProbit, theta, jnp.where(theta < 0.4, below, theta), 5)
+
+    @classmethod
+    def _factor(cls, p, floor):
+        # The tail is Gaussian: f'/f is not 1 but grows like |p|.
+        return jnp.maximum(cls._derivative(p), floor * special.mills_over_defect(jnp.abs(p)))
+
+
+def newton(kind, theta, start, steps):
+    """Solve f(p) = theta: in log theta below 1, where f is nearly exponential, in theta above, where it is straight."""
+    p, small, log_theta = start, theta < 1, jnp.log(theta)
+    for _ in range(steps):
+        step = jnp.where(
+            small,
+            (kind._log_value(p) - log_theta) / kind._rate(p),
+            (kind._value(p) - theta) / kind._derivative(p),
+        )
+        p = p - step
+    return p

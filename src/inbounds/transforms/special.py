@@ -29,7 +29,7 @@ EIN_OVER_X = {
     ),
 }
 
-# E1(e^p) for p in [log EIN_SPLIT, EIN_END], in powers of the affine map of p onto [-1, 1]. Beyond, E1 is below rounding.
+# E1(e^p) for p in [log EIN_SPLIT, EIN_END], in powers of p mapped onto [-1, 1]. Beyond, E1 is lost in rounding.
 EIN_END = {"single": 2.7, "double": 3.5}
 E1_OF_EXP = {
     "single": (
@@ -96,6 +96,14 @@ def exp_capped(p, cap):
     return jnp.maximum(jnp.exp(jnp.minimum(p, cap)), float(jnp.finfo(p.dtype).tiny))
 
 
+def doubly_exponential(p):
+    """p and x = e^p, both held where x and the product x e^-x are normal numbers."""
+    log_tiny = math.log(float(jnp.finfo(p.dtype).tiny))
+    highest = math.log(-log_tiny + math.log(-log_tiny))
+    p = jnp.clip(p, log_tiny + 0.01, highest)
+    return p, jnp.exp(p)
+
+
 def ein_of_exp(p):
     """Ein(e^p), Ein(x) = gamma + log x + E1(x) (Abramowitz & Stegun, 5.1.39).
 
@@ -104,7 +112,7 @@ def ein_of_exp(p):
     """
     kind = precision(p.dtype)
     split, start, end = EIN_SPLIT[kind], math.log(EIN_SPLIT[kind]), EIN_END[kind]
-    x = exp_capped(p, start)
+    _, x = doubly_exponential(p)
     near = x * polynomial(EIN_OVER_X[kind], x * (2 / split) - 1)
     s = jnp.clip((p - start) * (2 / (end - start)) - 1, -1.0, 1.0)
     return jnp.where(p < start, near, p + (EULER_GAMMA + polynomial(E1_OF_EXP[kind], s)))
@@ -148,7 +156,13 @@ def mills_over_defect(x):
     return polynomial(MILLS[kind], s) / (weight * polynomial(MILLS_DEFECT[kind], s))
 
 
-def half_square(x):
-    """x^2 / 2, capped where the square would overflow."""
+def log_mills_defect(x):
+    """log(1 - x m(x)), x >= 0."""
+    weight, s = _mills_variable(x)
+    return 2 * jnp.log(weight) + jnp.log(polynomial(MILLS_DEFECT[precision(x.dtype)], s))
+
+
+def log_normal_density(x):
+    """log n(x), held finite where the square would overflow."""
     x = jnp.minimum(jnp.abs(x), math.sqrt(float(jnp.finfo(x.dtype).max)) / 2)
-    return 0.5 * x * x
+    return -0.5 * x * x - LOG_SQRT_TWO_PI
