@@ -44,19 +44,19 @@ def measure(size, repeats):
     """Median seconds by transform name: {name: {"theta": s, "drift": s}}."""
     rng = np.random.default_rng(0)
     arguments = [jnp.asarray(rng.normal(scale=3.0, size=size), jnp.float32) for _ in range(2)]
-    names = [*transforms.available(constraints.positive), *transforms.available(constraints.unit_interval)]
+    supports = (constraints.positive, constraints.unit_interval)
+    chosen = [transforms.onto(support, name) for support in supports for name in transforms.available(support)]
     functions = {}
-    for name in names:
-        support = constraints.positive if name in transforms.available(constraints.positive) else constraints.unit_interval
-        transform = transforms.onto(support, name)
-        functions[name, "theta"], functions[name, "drift"] = evaluation(transform), drift_piece(transform)
+    for transform in chosen:
+        functions[transform.name, "theta"] = evaluation(transform)
+        functions[transform.name, "drift"] = drift_piece(transform)
     times = {key: [] for key in functions}
     for function in functions.values():
         seconds(function, *arguments)
     for _ in range(repeats):
         for key, function in functions.items():
             times[key].append(seconds(function, *arguments))
-    return {name: {part: statistics.median(times[name, part]) for part in ("theta", "drift")} for name in names}
+    return {name: {part: statistics.median(times[name, part]) for part in ("theta", "drift")} for name, _ in functions}
 
 
 def main():

@@ -18,3 +18,6 @@ from .real import Identity as Identity
 from .vector import Bijection as Bijection
 from .vector import Softmax as Softmax
 from .vector import StickBreaking as StickBreaking
+from .choice import BY_NAME as BY_NAME
+from .supports import bounds as bounds
+from .supports import is_vector as is_vector

@@ -183,14 +183,15 @@ class Arctan(Interval):
 
     @staticmethod
     def _parts(m):
-        """z = min(m, 1/m) and pi times the tail: neither m^2 nor a difference of nearly equal angles is ever formed."""
+        """z = min(m, 1/m) and arctan(z) / z: neither m^2 nor a difference of nearly equal angles is ever formed."""
         z = jnp.where(m > 1, 1 / jnp.maximum(m, 1.0), m)
-        angle = jnp.arctan(z)
-        return z, jnp.where(m > 1, angle, math.pi / 2 - angle)
+        return z, special.arctan_over(z)
 
     @staticmethod
     def _tail(m):
-        return Arctan._parts(m)[1] * (1 / math.pi)
+        z, ratio = Arctan._parts(m)
+        angle = z * ratio
+        return jnp.where(m > 1, angle, math.pi / 2 - angle) * (1 / math.pi)
 
     @staticmethod
     def _density(m):
@@ -213,8 +214,8 @@ class Arctan(Interval):
 
     @staticmethod
     def _rate(m):
-        z, angle = Arctan._parts(m)
-        return jnp.where(m > 1, z, 1.0) * (jnp.where(m > 1, z, 1.0) / angle) / (1 + z * z)
+        z, ratio = Arctan._parts(m)
+        return jnp.where(m > 1, z / ratio, 1 / (math.pi / 2 - z * ratio)) / (1 + z * z)
 
     @staticmethod
     def _inverse_tail(tail):
