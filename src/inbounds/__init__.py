@@ -1,0 +1,21 @@
+"""Stochastic-gradient MCMC for bounded variables: draws that never leave the bounds, with the bias measured."""
+
+from inbounds import data as data
+from inbounds import gradients as gradients
+from inbounds import preconditioners as preconditioners
+from inbounds import schedules as schedules
+from inbounds import transforms as transforms
+from inbounds.kernels import Info as Info
+from inbounds.kernels import Kernel as Kernel
+from inbounds.kernels import baoab as baoab
+from inbounds.kernels import baselines as baselines
+from inbounds.kernels import leimkuhler_matthews as leimkuhler_matthews
+from inbounds.kernels import sgld as sgld
+from inbounds.kernels import sgnht as sgnht
+from inbounds.posterior import Posterior as Posterior
+from inbounds.sampling import Draws as Draws
+from inbounds.sampling import NonFiniteError as NonFiniteError
+from inbounds.sampling import collect as collect
+from inbounds.sampling import sample as sample
+
+__version__ = "0.1.0"

@@ -1,0 +1,3 @@
+"""Where minibatches come from."""
+
+from inbounds.data.arrays import Generated as Generated

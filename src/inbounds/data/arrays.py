@@ -1,0 +1,210 @@
+"""Minibatches from arrays on the device.
+
+A source answers in two parts, so that the driver can put the first outside its loop over steps:
+`plan(key, steps)` says, for a vector of step numbers, what each step will need (where its slice starts; which rows it
+gathers), and `fetch(arrays, plan_of_one_step)` makes the minibatch. Both are pure, so a run does not depend on how it is cut
+into chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inbounds.trees import PyTree, variable_name
+
+
+class MinibatchSource(Protocol):
+    """What the driver asks of a source. Equal sources compile once."""
+
+    def prepare(self, key: jax.Array) -> PyTree:
+        """The arrays that `fetch` reads, on the device."""
+        ...
+
+    def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
+        """What the minibatch of each of `steps` (a vector) needs; leading axis = step."""
+        ...
+
+    def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
+        """The minibatch of one step."""
+        ...
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Data that a function draws: `draw(key)` is one minibatch. Emulates gradient noise and simulators.
+
+    The paper's toy experiments add Gaussian noise to exact gradients: `Generated(lambda key: jax.random.normal(key))`
+    with `gradient=lambda theta, z: score(theta) + sd * z`.
+    """
+
+    draw: Callable[[jax.Array], PyTree]
+
+    def prepare(self, key: jax.Array) -> PyTree:
+        return None
+
+    def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
+        return jax.vmap(lambda step: self.draw(jax.random.fold_in(key, step)))(steps)
+
+    def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
+        return plan
+
+
+@dataclass(frozen=True)
+class NoData:
+    """A target without data: every minibatch is None."""
+
+    def prepare(self, key: jax.Array) -> PyTree:
+        return None
+
+    def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
+        return None
+
+    def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class _FromArrays:
+    """Shared by the sources over arrays: the data, and how many rows a minibatch has."""
+
+    data: PyTree
+    batch_size: int
+
+    @property
+    def _rows(self) -> int:
+        return jax.tree.leaves(self.data)[0].shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._identity() == other._identity()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple:
+        """Programs depend on the shapes of the data, never on their values: those are arguments."""
+        shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(self.data))
+        return (self.batch_size, shapes, jax.tree.structure(self.data))
+
+
+@dataclass(frozen=True, eq=False)
+class Epochs(_FromArrays):
+    """Shuffled epochs, read as contiguous slices.
+
+    The rows are put in random order once and closed to a ring; each epoch starts at a random place of the ring and walks
+    round it, so that every batch is a uniformly placed window: each row is equally likely in each step, the estimate is
+    unbiased, and every batch is full. Where the batch size does not divide the number of rows, the last window of an
+    epoch overlaps the first: no ragged batch, no row favoured.
+    """
+
+    def prepare(self, key: jax.Array) -> PyTree:
+        order = np.asarray(jax.random.permutation(key, self._rows))
+        ring = np.concatenate([order, order[: self.batch_size]])
+        return jax.tree.map(lambda leaf: jnp.take(jnp.asarray(leaf), ring, axis=0), self.data)
+
+    def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
+        batches = -(-self._rows // self.batch_size)
+        epochs = steps // batches
+        offsets = jax.vmap(lambda epoch: jax.random.randint(jax.random.fold_in(key, epoch), (), 0, self._rows))(epochs)
+        return (offsets + (steps % batches) * self.batch_size) % self._rows
+
+    def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, plan, self.batch_size), arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class WithReplacement(_FromArrays):
+    """Rows drawn uniformly with replacement: minibatches independent of each other, as noise correction assumes."""
+
+    def prepare(self, key: jax.Array) -> PyTree:
+        return jax.tree.map(jnp.asarray, self.data)
+
+    def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
+        def rows(step):
+            return jax.random.randint(jax.random.fold_in(key, step), (self.batch_size,), 0, self._rows)
+
+        return jax.vmap(rows)(steps)
+
+    def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.take(leaf, plan, axis=0, mode="clip"), arrays)
+
+
+BATCHING = {"epochs": Epochs, "replacement": WithReplacement}
+
+
+def source_for(data: PyTree, batch_size: int | None, batching: str) -> MinibatchSource:
+    """The source that `sample` uses for these data."""
+    if data is None:
+        if batch_size is not None:
+            raise ValueError(f"batch_size={batch_size}, but the posterior has no data. Leave `batch_size` out.")
+        return NoData()
+    if is_source(data):
+        return data
+    rows = num_data(data)
+    assert rows is not None
+    size = rows if batch_size is None else batch_size
+    if not isinstance(size, int | np.integer) or size < 1:
+        raise ValueError(f"`batch_size` must be a positive whole number; got {batch_size!r}.")
+    if size > rows:
+        raise ValueError(f"batch_size={size:,} is larger than the data, {rows:,} rows. Use at most {rows:,}.")
+    if batching not in BATCHING:
+        raise ValueError(f"Unknown batching {batching!r}. Known: {', '.join(BATCHING)}.")
+    return BATCHING[batching](data, int(size))
+
+
+def is_source(data: Any) -> bool:
+    return all(hasattr(data, name) for name in ("prepare", "plan", "fetch"))
+
+
+def num_data(data: PyTree) -> int | None:
+    """Number of rows; None without data or where a source does not say (its gradient is taken as it is)."""
+    if data is None:
+        return None
+    if is_source(data):
+        return getattr(data, "num_data", None)
+    return int(jax.tree.leaves(data)[0].shape[0])
+
+
+def check_data(data: PyTree) -> PyTree:
+    """The data as arrays, after a look for what goes wrong silently later: unequal lengths, NaN, no rows."""
+    if data is None or is_source(data):
+        return data
+    arrays = jax.tree.map(_as_array, data)
+    leaves = jax.tree_util.tree_leaves_with_path(arrays)
+    if not leaves:
+        raise ValueError("`data` holds no array. Give a tree of arrays, or None for a target without data.")
+    lengths = {}
+    for path, leaf in leaves:
+        name = variable_name(path) if path else "data"
+        if leaf.ndim == 0:
+            raise ValueError(f"Data {name!r} is a scalar: the leading axis of every array is the datum.")
+        lengths[name] = leaf.shape[0]
+        if np.issubdtype(leaf.dtype, np.inexact):
+            finite = np.isfinite(np.asarray(leaf)).reshape(leaf.shape[0], -1).all(axis=1)
+            if not finite.all():
+                bad = np.flatnonzero(~finite)
+                raise ValueError(
+                    f"Data {name!r} hold NaN or infinity in {bad.size:,} of {finite.size:,} rows, the first of them row "
+                    f"{bad[0]:,}. Remove or impute those rows: one of them makes every gradient NaN."
+                )
+    if len(set(lengths.values())) > 1:
+        listing = ", ".join(f"{name!r} {length:,}" for name, length in lengths.items())
+        raise ValueError(f"Data of unequal length: {listing}. The leading axis of every array is the datum.")
+    if next(iter(lengths.values())) == 0:
+        raise ValueError("`data` has no rows. Give at least one datum, or None for a target without data.")
+    return arrays
+
+
+def _as_array(leaf: Any) -> Any:
+    """Keep JAX arrays where they are; everything else becomes NumPy in the precision that JAX computes in."""
+    if isinstance(leaf, jax.Array):
+        return leaf
+    array = np.asarray(leaf)
+    if array.dtype == object or array.dtype.kind in "USV":
+        raise ValueError(f"Data must be numeric arrays; got dtype {array.dtype}. Encode categories as integers.")
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)

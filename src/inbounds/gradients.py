@@ -1,0 +1,307 @@
+r"""From how much of the data: estimators of the gradient of $\log \pi$ in theta, which also report their variance.
+
+An estimator factory takes a `Posterior`; its options come first, so that `gradient=ib.gradients.minibatch` and
+`gradient=ib.gradients.minibatch(variance="per_example")` both work. The estimator has
+
+- `init(theta) -> state`,
+- `estimate(state, theta, batch, with_variance) -> (Gradient, state)`,
+- `refresh(state, theta) -> state` and `refresh_every`, for those that look at all the data now and then.
+
+The variance is that of each coordinate of the estimate, over the draw of the minibatch, smoothed over the last steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from inbounds.posterior import Posterior
+from inbounds.trees import PyTree
+
+
+class Gradient(NamedTuple):
+    """An estimate of the gradient of log pi at theta, and the variance of each of its coordinates (None: not asked)."""
+
+    value: PyTree
+    variance: PyTree | None
+
+
+class GradientEstimator(Protocol):
+    """What a kernel asks of an estimator."""
+
+    refresh_every: int | None
+    config: tuple
+
+    def init(self, theta: PyTree, with_variance: bool) -> Any: ...
+
+    def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_variance: bool) -> tuple[Gradient, Any]: ...
+
+    def refresh(self, state: Any, theta: PyTree) -> Any: ...
+
+
+GradientFactory = Callable[[Posterior], GradientEstimator]
+
+VARIANCES = ("halves", "successive", "per_example")
+
+
+class Smoothed(NamedTuple):
+    """Exponential average with bias correction: `average / weight` is the estimate."""
+
+    average: PyTree
+    weight: jax.Array
+    previous: PyTree  # the last gradient, for "successive"; None otherwise
+
+
+class _Minibatch:
+    """Likelihood terms of the minibatch scaled by N/|S|, plus the prior's gradient exactly."""
+
+    refresh_every: int | None = None
+
+    def __init__(self, posterior: Posterior, variance: str, smoothing: float):
+        self.posterior = posterior
+        self.variance = variance
+        self.smoothing = smoothing
+        self.config: tuple = (type(self).__name__, variance, smoothing)
+
+    def init(self, theta: PyTree, with_variance: bool) -> Any:
+        if not with_variance:
+            return None
+        zeros = jax.tree.map(jnp.zeros_like, theta)
+        previous = zeros if self.variance == "successive" else None
+        return Smoothed(zeros, jnp.zeros((), jax.tree.leaves(theta)[0].dtype), previous)
+
+    def refresh(self, state: Any, theta: PyTree) -> Any:
+        return state
+
+    def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_variance: bool) -> tuple[Gradient, Any]:
+        if not with_variance:
+            return Gradient(self.gradient(state, theta, batch), None), state
+        if self.variance == "per_example":
+            value, squares = self._per_example(state, theta, batch)
+        elif self.variance == "halves":
+            value, squares = self._halves(state, theta, batch)
+        else:
+            value = self.gradient(state, theta, batch)
+            moving = self._smoothed(state)
+            squares = jax.tree.map(lambda g, old: jnp.square(g - old) / 2, value, moving.previous)
+        moving = self._smooth(self._smoothed(state), squares, value)
+        variance = jax.tree.map(lambda a: a / jnp.maximum(moving.weight, 1e-30), moving.average)
+        return Gradient(value, variance), self._with_smoothed(state, moving)
+
+    # What control variates change: the likelihood part, and where the smoothed variance is kept.
+
+    def gradient(self, state: Any, theta: PyTree, batch: PyTree) -> PyTree:
+        """The estimate from one batch."""
+        if self.posterior.gradient is not None:
+            return self.posterior.gradient(theta, batch)
+        return jax.grad(lambda x: self.posterior.log_prior(x) + self._scaled_likelihood(x, batch))(theta)
+
+    def _scaled_likelihood(self, theta: PyTree, batch: PyTree) -> jax.Array:
+        if self.posterior.log_likelihood is None:
+            return jnp.zeros(())
+        terms = self.posterior.log_likelihood(theta, batch)
+        return jnp.sum(terms) * _scale(self.posterior, terms.shape[0])
+
+    def _smoothed(self, state: Any) -> Smoothed:
+        return state
+
+    def _with_smoothed(self, state: Any, moving: Smoothed) -> Any:
+        return moving
+
+    def _halves(self, state: Any, theta: PyTree, batch: PyTree) -> tuple[PyTree, PyTree]:
+        """Two half batches cost what one whole costs; half their difference has the variance of their mean."""
+        total = _batch_size(batch)
+        if total < 2:
+            raise ValueError(
+                "Noise correction by half batches needs a batch of at least 2. Use a larger batch, "
+                'gradient=ib.gradients.minibatch(variance="successive"), or give the variance: noise_correction=value.'
+            )
+        half = total // 2
+        first = self.gradient(state, theta, jax.tree.map(lambda x: x[:half], batch))
+        second = self.gradient(state, theta, jax.tree.map(lambda x: x[half:], batch))
+        share = half / total
+        value = jax.tree.map(lambda a, b: share * a + (1 - share) * b, first, second)
+        return value, jax.tree.map(lambda a, b: share * (1 - share) * jnp.square(a - b), first, second)
+
+    def _per_example(self, state: Any, theta: PyTree, batch: PyTree) -> tuple[PyTree, PyTree]:
+        """Exact within-batch variance of the terms: for cheap per-example gradients."""
+        total = _batch_size(batch)
+        one = partial(self.gradient, state, theta)
+        each = jax.vmap(lambda row: one(jax.tree.map(lambda x: x[None], row)))(batch)
+        value = jax.tree.map(lambda g: jnp.mean(g, axis=0), each)
+        return value, jax.tree.map(lambda g: jnp.var(g, axis=0, ddof=1) / total, each)
+
+    def _smooth(self, moving: Smoothed, squares: PyTree, value: PyTree) -> Smoothed:
+        keep = self.smoothing
+        # The first successive difference is against zero, not against a gradient: it has no weight.
+        has_previous = jnp.isfinite(moving.weight) if moving.previous is None else _any_nonzero(moving.previous)
+        gain = jnp.where(has_previous, 1 - keep, 0.0).astype(moving.weight.dtype)
+        average = jax.tree.map(lambda a, s: keep * a + gain * s, moving.average, squares)
+        return Smoothed(average, keep * moving.weight + gain, None if moving.previous is None else value)
+
+
+class Centred(NamedTuple):
+    """State of a control variate: where it is centred, the full-data gradient there, the smoothed variance."""
+
+    center: PyTree
+    full: PyTree
+    smoothed: Smoothed | None
+
+
+class _ControlVariate(_Minibatch):
+    """The minibatch estimate of the difference to a centre, plus the exact gradient at the centre."""
+
+    def __init__(self, posterior: Posterior, center: PyTree, every: int | None, variance: str, smoothing: float):
+        if posterior.log_likelihood is None:
+            raise ValueError("A control variate needs a posterior with `log_likelihood` and `data`.")
+        super().__init__(posterior, variance, smoothing)
+        self.center = center
+        self.refresh_every = every
+        self.config = (*self.config, every, None if center is None else id(center))
+
+    def init(self, theta: PyTree, with_variance: bool) -> Centred:
+        center = (
+            theta if self.center is None else jax.tree.map(lambda c, x: jnp.asarray(c, x.dtype), self.center, theta)
+        )
+        return Centred(center, self._full(center), super().init(theta, with_variance))
+
+    def refresh(self, state: Centred, theta: PyTree) -> Centred:
+        return Centred(theta, self._full(theta), state.smoothed)
+
+    def gradient(self, state: Centred, theta: PyTree, batch: PyTree) -> PyTree:
+        prior = jax.grad(self.posterior.log_prior)(theta)
+        here = jax.grad(self._scaled_likelihood)(theta, batch)
+        there = jax.grad(self._scaled_likelihood)(state.center, batch)
+        return jax.tree.map(lambda p, h, t, f: p + f + (h - t), prior, here, there, state.full)
+
+    def _full(self, theta: PyTree) -> PyTree:
+        """Gradient of the whole log likelihood, in slices that fit in memory."""
+        return full_likelihood_gradient(self.posterior, theta)
+
+    def _smoothed(self, state: Centred) -> Smoothed:
+        assert state.smoothed is not None
+        return state.smoothed
+
+    def _with_smoothed(self, state: Centred, moving: Smoothed) -> Centred:
+        return state._replace(smoothed=moving)
+
+
+def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", smoothing: float = 0.99) -> Any:
+    r"""The plain stochastic gradient.
+
+    $$\hat g(\theta) = \nabla \log p(\theta) + \frac{N}{|S|} \sum_{i \in S} \nabla \log p(x_i \mid \theta)$$
+
+    Args:
+        posterior: what is sampled; left out, a factory with these options is returned.
+        variance: how the variance is estimated where a kernel asks for it. "halves": from the difference of two half
+            batches, nearly free; "successive": from the difference of successive gradients, for batches of one;
+            "per_example": from the gradients of every datum, exact and dear.
+        smoothing: weight of the past in the running average of the variance, in [0, 1).
+    """
+    _check_options(variance, smoothing)
+    if posterior is None:
+        return partial(minibatch, variance=variance, smoothing=smoothing)
+    return _Minibatch(posterior, variance, smoothing)
+
+
+def control_variate(
+    posterior: Posterior | None = None, *, center: PyTree, variance: str = "halves", smoothing: float = 0.99
+) -> Any:
+    r"""Minibatch gradient of the difference to a fixed centre, usually the mode (Baker et al. 2019).
+
+    $$\hat g(\theta) = \nabla \log p(\theta) + \nabla \ell(\theta^*)
+      + \frac{N}{|S|} \sum_{i \in S} [\nabla \ell_i(\theta) - \nabla \ell_i(\theta^*)]$$
+
+    Unbiased for every centre $\theta^*$; its variance falls with the distance to it. The prior and the Jacobian of the
+    transform stay exact.
+
+    Args:
+        posterior: what is sampled; left out, a factory with these options is returned.
+        center: $\theta^*$, a tree like theta.
+        variance, smoothing: as for `minibatch`.
+    """
+    _check_options(variance, smoothing)
+    if posterior is None:
+        return partial(control_variate, center=center, variance=variance, smoothing=smoothing)
+    return _ControlVariate(posterior, center, None, variance, smoothing)
+
+
+def svrg(
+    posterior: Posterior | None = None, *, every: int = 1_000, variance: str = "halves", smoothing: float = 0.99
+) -> Any:
+    """A control variate whose centre moves to the current theta every so many steps (Dubey et al. 2016).
+
+    The driver looks at all the data between two steps, `every` steps apart; in a loop of your own call
+    `kernel.refresh(state)`.
+
+    Args:
+        posterior: what is sampled; left out, a factory with these options is returned.
+        every: steps between two looks at all the data.
+        variance, smoothing: as for `minibatch`.
+    """
+    _check_options(variance, smoothing)
+    if every < 1:
+        raise ValueError(f"`every` must be at least 1 step; got {every}.")
+    if posterior is None:
+        return partial(svrg, every=every, variance=variance, smoothing=smoothing)
+    return _ControlVariate(posterior, None, every, variance, smoothing)
+
+
+def full_gradient(posterior: Posterior, theta: PyTree) -> PyTree:
+    """The exact gradient of log pi at theta, over all the data."""
+    if posterior.gradient is not None:
+        return posterior.gradient(theta, posterior.data)
+    prior = jax.grad(posterior.log_prior)(theta)
+    if posterior.log_likelihood is None:
+        return prior
+    return jax.tree.map(jnp.add, prior, full_likelihood_gradient(posterior, theta))
+
+
+def full_likelihood_gradient(posterior: Posterior, theta: PyTree, rows: int = 8_192) -> PyTree:
+    """Gradient of the log likelihood of all the data, in slices of `rows`."""
+    total = posterior.num_data
+    assert total is not None and posterior.log_likelihood is not None
+    likelihood = posterior.log_likelihood
+    gradient = jax.grad(lambda x, batch: jnp.sum(likelihood(x, batch)))
+    whole, rest = divmod(total, rows)
+    data = jax.tree.map(jnp.asarray, posterior.data)
+    sums = jax.tree.map(jnp.zeros_like, theta)
+
+    def add(carry, index):
+        batch = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, index * rows, rows), data)
+        return jax.tree.map(jnp.add, carry, gradient(theta, batch)), None
+
+    if whole:
+        sums, _ = jax.lax.scan(add, sums, jnp.arange(whole))
+    if rest:
+        sums = jax.tree.map(jnp.add, sums, gradient(theta, jax.tree.map(lambda x: x[whole * rows :], data)))
+    return sums
+
+
+def _scale(posterior: Posterior, batch_size: int) -> float:
+    return 1.0 if posterior.num_data is None else posterior.num_data / batch_size
+
+
+def _batch_size(batch: PyTree) -> int:
+    leaves = jax.tree.leaves(batch)
+    if not leaves or leaves[0].ndim == 0:
+        raise ValueError(
+            "The variance of the gradient cannot be estimated from a minibatch without a leading axis. Give the "
+            'variance (noise_correction=value) or use gradient=ib.gradients.minibatch(variance="successive").'
+        )
+    return leaves[0].shape[0]
+
+
+def _any_nonzero(tree: PyTree) -> jax.Array:
+    return jnp.any(jnp.stack([jnp.any(leaf != 0) for leaf in jax.tree.leaves(tree)]))
+
+
+def _check_options(variance: str, smoothing: float) -> None:
+    if variance not in VARIANCES:
+        raise ValueError(f"Unknown variance estimate {variance!r}. Known: {', '.join(VARIANCES)}.")
+    if not 0.0 <= smoothing < 1.0:
+        raise ValueError(f"`smoothing` must be in [0, 1); got {smoothing}.")

@@ -1,0 +1,9 @@
+"""How a chain moves: one algorithm a file, the same names in each."""
+
+from inbounds.kernels import baselines as baselines
+from inbounds.kernels.baoab import baoab as baoab
+from inbounds.kernels.base import Info as Info
+from inbounds.kernels.base import Kernel as Kernel
+from inbounds.kernels.leimkuhler_matthews import leimkuhler_matthews as leimkuhler_matthews
+from inbounds.kernels.sgld import sgld as sgld
+from inbounds.kernels.sgnht import sgnht as sgnht

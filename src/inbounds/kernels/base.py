@@ -1,0 +1,262 @@
+r"""What every kernel is made of: the `Kernel` object, its `Info`, and the proxy gradient with its noise.
+
+A kernel's file reads like its paper: `State`, then one factory whose docstring shows the update, with `init` and `update`
+inside. The parts that all of them share are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inbounds import trees
+from inbounds.gradients import GradientEstimator, GradientFactory
+from inbounds.posterior import Posterior
+from inbounds.preconditioners import Preconditioner, as_preconditioner
+from inbounds.space import Space
+from inbounds.trees import PyTree
+
+
+class Info(NamedTuple):
+    """What a person debugging a step wants to see.
+
+    Args:
+        gradient_norm: norm of the drift of the proxy.
+        noise_variance: mean variance of the stochastic gradient of the proxy; NaN where it is neither given nor estimated.
+        clamped: fraction of coordinates whose gradient noise is more than the injected noise can make room for
+            (step size times variance above 2): there the draws are too wide, and noise correction is at its end.
+        finite: whether every coordinate is still finite.
+    """
+
+    gradient_norm: jax.Array
+    noise_variance: jax.Array
+    clamped: jax.Array
+    finite: jax.Array
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """How a chain moves. Same calls for every algorithm; pure, so `jit`, `vmap` and `scan` apply.
+
+    `init(theta) -> state`; `step(key, state, minibatch, step_size) -> (state, info)`; `position(state) -> theta`, always
+    strictly inside the support. Kernels compare equal when they do the same to the same posterior, so that the driver
+    compiles once.
+    """
+
+    name: str
+    posterior: Posterior
+    space: Space
+    estimator: GradientEstimator
+    config: tuple
+    _init: Callable[[PyTree], Any]
+    _update: Callable[[PyTree, Any, PyTree, jax.Array], tuple[Any, Info]]
+    _proxy: Callable[[Any], PyTree]
+    constrain: Callable[[PyTree], PyTree]
+    _refresh: Callable[[Any], Any] | None = None
+    noise: str = "normal"  # "normal": update takes standard normals like phi; "key": it takes a PRNG key
+    independent_batches: bool = False  # noise correction assumes that minibatches are independent
+    adapt_steps: int = 0  # steps during which the kernel still changes itself: draws before that are not kept
+
+    def init(self, theta: PyTree) -> Any:
+        """The state of a chain that starts at `theta`, which must lie strictly inside the support."""
+        theta = as_parameters(theta)
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(theta)):
+            self.space.check(theta)
+        return self._init(theta)
+
+    def step(self, key: jax.Array, state: Any, minibatch: PyTree, step_size: Any) -> tuple[Any, Info]:
+        """One step: new state and `Info`. `step_size` multiplies the full gradient; the noise is sqrt(2 step_size)."""
+        noise = trees.normal_like(key, self.proxy(state)) if self.noise == "normal" else key
+        return self.update(noise, state, minibatch, step_size)
+
+    def update(self, noise: PyTree, state: Any, minibatch: PyTree, step_size: Any) -> tuple[Any, Info]:
+        """`step` with the noise given: the driver draws it in blocks of many steps."""
+        dtype = jax.tree.leaves(self.proxy(state))[0].dtype
+        return self._update(noise, state, minibatch, jnp.asarray(step_size, dtype))
+
+    def proxy(self, state: Any) -> PyTree:
+        """phi, the unbounded variable that moves (theta itself for kernels that work in the bounded space)."""
+        return self._proxy(state)
+
+    def position(self, state: Any) -> PyTree:
+        """theta, strictly inside the support."""
+        return self.constrain(self.proxy(state))
+
+    @property
+    def refresh_every(self) -> int | None:
+        return self.estimator.refresh_every
+
+    def refresh(self, state: Any) -> Any:
+        """Let the gradient estimator look at all the data (SVRG); the state unchanged for the others."""
+        return state if self._refresh is None else self._refresh(state)
+
+    def _identity(self) -> tuple:
+        transforms = tuple(jax.tree.leaves(self.space.transforms, is_leaf=lambda t: hasattr(t, "pull_back")))
+        return (self.name, id(self.posterior), transforms, self.estimator.config, self.config)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        options = ", ".join(
+            f"{name}={value}" for name, value in self.config if value is not None and value is not False
+        )
+        return f"{self.name}({self.posterior!r}{', ' + options if options else ''})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in self.config)
+        return f"<table><caption>{self.name}</caption>{rows}</table>{self.posterior._repr_html_()}"
+
+
+class ProxyGradient:
+    """The stochastic gradient of the proxy's log density, and the variance of its noise.
+
+    Args:
+        posterior: what is sampled.
+        space: how it is kept in bounds.
+        gradient: a gradient factory.
+        noise_correction: False; True (the variance is estimated by `gradient`); or the known variance of the
+            theta-gradient: a number, a tree, or a function of theta.
+    """
+
+    def __init__(self, posterior: Posterior, space: Space, gradient: GradientFactory, noise_correction: Any):
+        self.space = space
+        self.estimator: GradientEstimator = gradient(posterior)
+        self.estimates_variance = noise_correction is True
+        self.known_variance = None if noise_correction is True or noise_correction is False else noise_correction
+        if self.estimates_variance and posterior.num_data is None and posterior.gradient is None:
+            raise ValueError("noise_correction=True, but a target without data has no gradient noise. Leave it out.")
+        self.corrects = noise_correction is not False and noise_correction is not None
+
+    def init(self, theta: PyTree) -> Any:
+        return self.estimator.init(theta, self.estimates_variance)
+
+    def __call__(self, state: Any, phi: PyTree, batch: PyTree) -> tuple[PyTree, PyTree | None, Any]:
+        """(drift of phi, variance of the theta-gradient or None, new estimator state)."""
+        theta = self.space.evaluation_point(phi)
+        gradient, state = self.estimator.estimate(state, theta, batch, self.estimates_variance)
+        variance = gradient.variance
+        if self.known_variance is not None:
+            known = self.known_variance(theta) if callable(self.known_variance) else self.known_variance
+            known = jax.tree.map(lambda x: x, known)
+            variance = jax.tree.map(
+                lambda v, sub: jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(v, leaf.dtype), leaf.shape), sub),
+                known,
+                theta,
+            )
+        return self.space.pull_back(phi, theta, gradient.value), variance, state
+
+    def refresh(self, state: Any, phi: PyTree) -> Any:
+        return self.estimator.refresh(state, self.space.evaluation_point(phi))
+
+
+class Injected(NamedTuple):
+    """Amplitude of the injected noise, coordinate by coordinate (or one number for all), and what `Info` reports."""
+
+    amplitude: PyTree
+    noise_variance: jax.Array
+    clamped: jax.Array
+
+
+def injected_noise(
+    variance_wanted: Callable[[Any], Any],
+    noise_in_step: Callable[[Any], Any],
+    scale: PyTree,
+    variance: PyTree,
+    like: PyTree,
+) -> Injected:
+    """Injected noise such that gradient noise and injected noise together have the variance that the dynamics want.
+
+    `variance_wanted(m)` is the noise variance of one step under preconditioner m, `noise_in_step(m)` what multiplies the
+    gradient's variance in it. Without a variance to correct for, the amplitude is just the square root of the first.
+    """
+    zero, nan = jnp.zeros(()), jnp.full((), jnp.nan)
+    if variance is None:
+        if scale is None:
+            return Injected(jax.tree.map(lambda _: jnp.sqrt(variance_wanted(1.0)), like), nan, zero)
+        return Injected(jax.tree.map(lambda m: jnp.sqrt(variance_wanted(m)), scale), nan, zero)
+    if scale is None:
+        left = jax.tree.map(lambda v: variance_wanted(1.0) - noise_in_step(1.0) * v, variance)
+    else:
+        left = jax.tree.map(lambda m, v: variance_wanted(m) - noise_in_step(m) * v, scale, variance)
+    clamped = trees.mean(jax.tree.map(lambda x: (x < 0).astype(x.dtype), left))
+    return Injected(jax.tree.map(lambda x: jnp.sqrt(jnp.maximum(x, 0)), left), trees.mean(variance), clamped)
+
+
+def scaled(scale: PyTree, tree: PyTree) -> PyTree:
+    """scale * tree, where no preconditioner means the tree as it is."""
+    return tree if scale is None else jax.tree.map(jnp.multiply, scale, tree)
+
+
+def as_parameters(theta: PyTree) -> PyTree:
+    """Leaves as floating-point arrays of one dtype."""
+    if not jax.tree.leaves(theta):
+        raise ValueError("There is no variable to sample: the start is an empty tree.")
+    leaves = [
+        np.result_type(leaf) if isinstance(leaf, float | int) else leaf.dtype
+        for leaf in map(_array, jax.tree.leaves(theta))
+    ]
+    floats = [d for d in leaves if jnp.issubdtype(d, jnp.floating)]
+    dtype = jax.dtypes.canonicalize_dtype(max(floats, key=lambda d: jnp.finfo(d).bits) if floats else float)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), theta)
+
+
+def _array(leaf: Any) -> Any:
+    return leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jax.dtypes.canonicalize_dtype(float))
+
+
+def check_temperature(temperature: float) -> None:
+    if not temperature >= 0:
+        raise ValueError(f"`temperature` must be at least 0 (1 samples the posterior); got {temperature}.")
+
+
+def describe(**options: Any) -> tuple:
+    """Options as a hashable configuration: arrays and functions count by identity."""
+    return tuple((name, value if _hashable(value) else _Unhashable(value)) for name, value in options.items())
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+class _Unhashable:
+    """A tree of arrays among a kernel's options, compared by identity."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Unhashable) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return "given"
+
+
+__all__ = [
+    "Info",
+    "Injected",
+    "Kernel",
+    "Preconditioner",
+    "ProxyGradient",
+    "as_parameters",
+    "as_preconditioner",
+    "check_temperature",
+    "describe",
+    "injected_noise",
+    "scaled",
+]

@@ -1,0 +1,97 @@
+"""Langevin dynamics transformed by Ito's formula: the paper's negative example."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from inbounds import gradients, trees
+from inbounds import transforms as tf
+from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_temperature, describe
+from inbounds.kernels.baselines.bounded import bounds_of
+from inbounds.posterior import Posterior
+from inbounds.space import Space, is_constraint
+from inbounds.trees import PyTree
+
+
+class State(NamedTuple):
+    phi: PyTree
+    home: PyTree  # where a coordinate that left the floats starts again
+    estimator: Any
+
+
+def ito(
+    posterior: Posterior,
+    transforms: PyTree = None,
+    *,
+    restart: bool = True,
+    temperature: float = 1.0,
+    gradient: Any = gradients.minibatch,
+) -> Kernel:
+    r"""Euler steps of the process $\varphi = g(\theta)$, $g = f^{-1}$, that Ito's formula gives (Section 4 of the paper).
+
+    $$\varphi_{t+1} = \varphi_t + \epsilon \left( g'(\theta_t)\, \hat g(\theta_t) + T g''(\theta_t) \right)
+      + \sqrt{2 \epsilon T}\, g'(\theta_t)\, \eta_t$$
+
+    with $g' = 1/f'$ and $g'' = -(f''/f') / f'^2$. Ill-posed wherever the density hits a bound: $g'$ grows without limit there, and
+    one step throws $\varphi$ out of the range of floats. It is here to be compared with, not to be used.
+
+    Args:
+        posterior: what is sampled; scalar supports.
+        transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
+        restart: start a coordinate again at its initial value when it leaves the range of floats. The share of steps
+            in which that happened is reported as `Info.clamped`. Without it the chain becomes non-finite.
+        temperature: 1 samples the posterior.
+        gradient: from how much of the data.
+    """
+    check_temperature(temperature)
+    bounds_of(posterior, "ito")
+    space = Space.of(posterior.supports, transforms)
+    identity = Space(
+        posterior.supports, jax.tree.map(lambda _: tf.Identity(), posterior.supports, is_leaf=is_constraint)
+    )
+    theta_gradient = ProxyGradient(posterior, identity, gradient, False)
+
+    def init(theta):
+        phi = space.unconstrain(theta)
+        return State(phi, phi, theta_gradient.init(theta))
+
+    def update(noise, state, minibatch, step_size):
+        theta = space.evaluation_point(state.phi)
+        drift, _, estimator = theta_gradient(state.estimator, theta, minibatch)
+
+        def move(transform, p, g, z):
+            slope = 1 / transform.derivative(p)
+            curvature = -transform.log_derivative_slope(p) * slope**2
+            return (
+                p
+                + step_size * (slope * g + temperature * curvature)
+                + jnp.sqrt(2 * step_size * temperature) * slope * z
+            )
+
+        phi = space._map(move, state.phi, drift, noise)
+        lost = space._map(lambda t, p: ~(jnp.abs(p) < range_of(t)), phi)
+        if restart:
+            phi = jax.tree.map(lambda gone, p, home: jnp.where(gone, home, p), lost, phi, state.home)
+        share = trees.mean(jax.tree.map(lambda gone, p: gone.astype(p.dtype), lost, phi))
+        nan = jnp.full((), jnp.nan)
+        return State(phi, state.home, estimator), Info(trees.norm(drift), nan, share, trees.all_finite(phi))
+
+    return Kernel(
+        name="ito",
+        posterior=posterior,
+        space=space,
+        estimator=theta_gradient.estimator,
+        config=describe(restart=restart, temperature=temperature),
+        _init=init,
+        _update=update,
+        _proxy=lambda state: state.phi,
+        constrain=space.constrain,
+    )
+
+
+def range_of(transform: Any) -> float:
+    """|phi| beyond which the transform has reached its bound in double precision: 700 for exponential tails."""
+    return 1e15 if transform.name in ("arctan", "softsign", "identity") else 700.0

@@ -1,0 +1,51 @@
+"""SGLD with the mirroring trick."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from inbounds import gradients
+from inbounds.kernels.base import Kernel
+from inbounds.kernels.baselines.bounded import Bounds, bounded_kernel, is_finite_end
+from inbounds.posterior import Posterior
+
+
+def mirror(posterior: Posterior, *, temperature: float = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
+    r"""SGLD on theta itself, folded back into the support (Patterson and Teh 2013; Bubeck et al. 2018).
+
+    $$\theta_{t+1} = \mathrm{fold}\left( \theta_t + \epsilon\, \hat g(\theta_t) + \sqrt{2 \epsilon}\, \eta_t \right)$$
+
+    On a half line the fold is $a + |x - a|$; on an interval it is the triangle wave, exact for any overshoot. A valid first-order
+    method where the density is bounded at its ends; where it behaves like $\theta^{k-1}$ with $k < 1$ no step size works, since
+    a step from $\theta$ jumps by $\epsilon (1 - k) / \theta$.
+
+    Args:
+        posterior: what is sampled; scalar supports.
+        temperature: 1 samples the posterior.
+        gradient: from how much of the data.
+    """
+
+    def move(theta, drift, noise, bounds, step_size):
+        return fold(theta + step_size * drift + jnp.sqrt(2 * step_size * temperature) * noise, bounds)
+
+    return bounded_kernel("mirror", posterior, move, gradient, temperature)
+
+
+def fold(x: jax.Array, bounds: Bounds) -> jax.Array:
+    """Reflect x at the finite ends of its support."""
+    lower, upper = bounds
+    if is_finite_end(lower) and is_finite_end(upper):
+        a = jnp.asarray(lower, x.dtype)
+        width = jnp.asarray(upper, x.dtype) - a
+        inside = jnp.mod(x - a, 2 * width)
+        return a + jnp.minimum(inside, 2 * width - inside)
+    if is_finite_end(lower):
+        a = jnp.asarray(lower, x.dtype)
+        return a + jnp.abs(x - a)
+    if is_finite_end(upper):
+        b = jnp.asarray(upper, x.dtype)
+        return b - jnp.abs(b - x)
+    return x

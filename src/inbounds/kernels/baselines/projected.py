@@ -1,0 +1,31 @@
+"""SGLD projected onto the support."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from inbounds import gradients
+from inbounds.kernels.base import Kernel
+from inbounds.kernels.baselines.bounded import bounded_kernel
+from inbounds.posterior import Posterior
+
+
+def projected(posterior: Posterior, *, temperature: float = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
+    r"""SGLD on theta itself, projected into the support (Bubeck, Eldan and Lehec 2018).
+
+    $$\theta_{t+1} = \mathrm{proj}\left( \theta_t + \epsilon\, \hat g(\theta_t) + \sqrt{2 \epsilon}\, \eta_t \right)$$
+
+    The projection piles mass up at the ends: an atom whose weight falls like $\sqrt{\epsilon}$.
+
+    Args:
+        posterior: what is sampled; scalar supports.
+        temperature: 1 samples the posterior.
+        gradient: from how much of the data.
+    """
+
+    def move(theta, drift, noise, bounds, step_size):
+        return theta + step_size * drift + jnp.sqrt(2 * step_size * temperature) * noise
+
+    return bounded_kernel("projected", posterior, move, gradient, temperature)

@@ -1,0 +1,42 @@
+"""Stochastic gradient Riemannian Langevin dynamics, mirrored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from inbounds import gradients
+from inbounds.kernels.base import Kernel
+from inbounds.kernels.baselines.bounded import Bounds, bounded_kernel, bounds_of, is_finite_end
+from inbounds.kernels.baselines.mirror import fold
+from inbounds.posterior import Posterior
+
+
+def sgrld(posterior: Posterior, *, temperature: float = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
+    r"""Riemannian Langevin dynamics with the metric $G = \mathrm{diag}(\theta)^{-1}$ (Patterson and Teh 2013), mirrored at 0.
+
+    $$\theta_{t+1} = \left| \theta_t + \epsilon \left( \theta_t\, \hat g(\theta_t) + T \right) + \sqrt{2 \epsilon T \theta_t}\, \eta_t \right|$$
+
+    The $+T$ is the derivative of the inverse metric. For half lines $(a, \infty)$, with $\theta - a$ for $\theta$.
+
+    Args:
+        posterior: what is sampled; every variable on a half line $(a, \infty)$ or the real line.
+        temperature: 1 samples the posterior.
+        gradient: from how much of the data.
+    """
+    for lower, upper in jax.tree.leaves(bounds_of(posterior, "sgrld"), is_leaf=lambda x: isinstance(x, Bounds)):
+        if is_finite_end(upper):
+            raise ValueError(
+                f"sgrld works on half lines (a, inf); got ({lower}, {upper}). Use ib.baselines.mirror there."
+            )
+
+    def move(theta, drift, noise, bounds, step_size):
+        noise = jnp.sqrt(2 * step_size * temperature) * noise
+        if not is_finite_end(bounds.lower):
+            return theta + step_size * drift + noise
+        gap = theta - jnp.asarray(bounds.lower, theta.dtype)
+        return fold(theta + step_size * (gap * drift + temperature) + jnp.sqrt(gap) * noise, bounds)
+
+    return bounded_kernel("sgrld", posterior, move, gradient, temperature)

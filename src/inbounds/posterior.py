@@ -1,0 +1,209 @@
+"""What is sampled: priors (hence supports), likelihood and data.
+
+A `Posterior` answers three questions for the rest of the library: which supports the variables have, what the gradient of
+the log density in theta is (the prior's part exactly, the likelihood's part one minibatch at a time), and where a chain may
+start. It knows nothing of transforms or kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from inbounds import transforms as tf
+from inbounds.data.arrays import check_data, num_data
+from inbounds.space import is_constraint
+from inbounds.trees import PyTree, variable_name
+
+
+def is_distribution(x: Any) -> bool:
+    return isinstance(x, dist.Distribution)
+
+
+class Posterior:
+    r"""A posterior density over bounded variables.
+
+    Targets $\pi(\theta \mid x) \propto p(\theta) \prod_{i=1}^N p(x_i \mid \theta)$, given in one of three ways:
+
+    1. `priors` (a tree of NumPyro distributions; their supports are the bounds) and `log_likelihood`;
+    2. `log_prior` (a function of theta) with `supports` (a tree of NumPyro constraints) and `log_likelihood`;
+    3. `gradient` with `supports`: your own unbiased estimate of $\nabla_\theta \log \pi(\theta)$.
+
+    Args:
+        priors: a tree of NumPyro distributions, one a variable.
+        log_likelihood: `log_likelihood(theta, batch)`, one log-likelihood term a datum: shape `(batch,)`.
+        data: a tree of arrays whose leading axis is the datum, a source of minibatches from `inbounds.data`, or None
+            for a target without data.
+        log_prior: `log_prior(theta)`, a scalar, up to a constant.
+        supports: a tree of NumPyro constraints; a prefix of the tree of parameters will do.
+        gradient: `gradient(theta, batch)`, with the structure of theta; unbiased over the draw of the batch, for any
+            batch size. It stands for the whole posterior, prior included.
+    """
+
+    def __init__(
+        self,
+        priors: PyTree = None,
+        log_likelihood: Callable[[PyTree, PyTree], jax.Array] | None = None,
+        data: PyTree = None,
+        *,
+        log_prior: Callable[[PyTree], jax.Array] | None = None,
+        supports: PyTree = None,
+        gradient: Callable[[PyTree, PyTree], PyTree] | None = None,
+    ):
+        if (priors is None) == (supports is None):
+            raise ValueError(
+                "Give either `priors` (NumPyro distributions, which carry their supports) or `supports` (constraints) "
+                "with `log_prior` or `gradient`; got " + ("neither." if priors is None else "both.")
+            )
+        if priors is not None and (log_prior is not None or gradient is not None):
+            raise ValueError(
+                "`priors` cannot be combined with `log_prior` or `gradient`: they say the same thing twice."
+            )
+        if gradient is not None and (log_prior is not None or log_likelihood is not None):
+            raise ValueError("`gradient` stands for the whole posterior: leave out `log_prior` and `log_likelihood`.")
+        if priors is None and log_prior is None and gradient is None:
+            raise ValueError("`supports` alone do not say what to sample: add `log_prior` or `gradient`.")
+        if log_likelihood is None and gradient is None and data is not None:
+            raise ValueError(
+                "There are data but no `log_likelihood`: say how they depend on theta, or leave `data` out."
+            )
+        if log_likelihood is not None and data is None:
+            raise ValueError("There is a `log_likelihood` but no `data`; a target without data has a `log_prior` only.")
+        self.priors = None if priors is None else _check_priors(priors)
+        self.supports = _supports_of(self.priors) if priors is not None else _check_supports(supports)
+        self._log_prior = log_prior
+        self.log_likelihood = log_likelihood
+        self.gradient = gradient
+        self.data = check_data(data)
+        self.num_data = num_data(self.data)
+
+    def log_prior(self, theta: PyTree) -> jax.Array:
+        """log p(theta), summed over the variables."""
+        if self._log_prior is not None:
+            return self._log_prior(theta)
+        if self.priors is None:
+            return jnp.zeros(())
+        terms = jax.tree.map(
+            lambda prior, value: jnp.sum(prior.log_prob(value)), self.priors, theta, is_leaf=is_distribution
+        )
+        leaves = jax.tree.leaves(terms)
+        return sum(leaves[1:], leaves[0])
+
+    def start(self, key: jax.Array) -> PyTree:
+        """A start inside the support: a draw from the prior pulled towards its middle, or the image of phi = 0."""
+        if self.priors is None:
+            return jax.tree.map(_middle, self.supports, is_leaf=is_constraint)
+        leaves, treedef = jax.tree.flatten(self.priors, is_leaf=is_distribution)
+        keys = jax.random.split(key, len(leaves))
+        return jax.tree.unflatten(treedef, [_moderate_draw(k, prior) for k, prior in zip(keys, leaves, strict=True)])
+
+    def variables(self) -> list[tuple[str, constraints.Constraint]]:
+        """(name, support) of every variable."""
+        paths = jax.tree_util.tree_leaves_with_path(self.supports, is_leaf=is_constraint)
+        return [(variable_name(path), support) for path, support in paths]
+
+    def check_likelihood(self, theta: PyTree, batch: PyTree) -> None:
+        """Raise a ValueError where the likelihood or the gradient has the wrong shape at `theta`."""
+        if self.gradient is not None:
+            got = jax.eval_shape(self.gradient, theta, batch)
+            want = jax.eval_shape(lambda x: x, theta)
+            if jax.tree.structure(got) != jax.tree.structure(want) or not jax.tree.all(
+                jax.tree.map(lambda g, w: g.shape == w.shape, got, want)
+            ):
+                raise ValueError(
+                    f"`gradient(theta, batch)` must have the structure and shapes of theta. Got {_shapes(got)}, "
+                    f"expected {_shapes(want)}."
+                )
+        else:
+            prior = jax.eval_shape(self.log_prior, theta)
+            if prior.shape != ():
+                raise ValueError(f"`log_prior(theta)` must be a scalar; got shape {prior.shape}. Sum its terms.")
+        if self.log_likelihood is None:
+            return
+        size = jax.tree.leaves(batch)[0].shape[0]
+        got = jax.eval_shape(self.log_likelihood, theta, batch)
+        if not hasattr(got, "shape") or got.shape != (size,):
+            shape = getattr(got, "shape", type(got).__name__)
+            raise ValueError(
+                f"`log_likelihood(theta, batch)` must return one term a datum, shape ({size},) for a batch of {size}; "
+                f"got {shape}. Do not sum or average over the batch: the library scales and sums."
+            )
+
+    def __repr__(self) -> str:
+        supports = ", ".join(f"{name} in {support_name(support)}" for name, support in self.variables())
+        data = "no data" if self.num_data is None else f"{self.num_data:,} data"
+        return f"Posterior({supports}; {data})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{name}</td><td>{support_name(s)}</td></tr>" for name, s in self.variables())
+        data = "no data" if self.num_data is None else f"{self.num_data:,} data"
+        return f"<table><caption>Posterior, {data}</caption><tr><th>variable</th><th>support</th></tr>{rows}</table>"
+
+
+def support_name(support: constraints.Constraint) -> str:
+    """'(0, inf)' for positive, the constraint's own name for vector supports."""
+    lower, upper = tf.bounds(support)
+    if np.all(np.isneginf(lower)) and np.all(np.isposinf(upper)) and tf.is_vector(support):
+        return type(support).__name__.lstrip("_").lower()
+    ends = [f"{np.asarray(end).item():g}" if np.size(end) == 1 else "array" for end in (lower, upper)]
+    return f"({ends[0]}, {ends[1]})"
+
+
+def _check_priors(priors: PyTree) -> PyTree:
+    for path, prior in jax.tree_util.tree_leaves_with_path(priors, is_leaf=is_distribution):
+        name = variable_name(path)
+        if not is_distribution(prior):
+            raise ValueError(f"The prior of {name!r} must be a NumPyro distribution; got {type(prior).__name__}.")
+        if prior.is_discrete:
+            raise ValueError(
+                f"The prior of {name!r}, {type(prior).__name__}, is discrete: gradients do not exist for it. Sum it out "
+                "of the likelihood, or give it a continuous relaxation."
+            )
+        _check_support(name, prior.support)
+    return priors
+
+
+def _check_supports(supports: PyTree) -> PyTree:
+    for path, support in jax.tree_util.tree_leaves_with_path(supports, is_leaf=is_constraint):
+        name = variable_name(path)
+        if not is_constraint(support):
+            raise ValueError(f"The support of {name!r} must be a NumPyro constraint; got {type(support).__name__}.")
+        _check_support(name, support)
+    return supports
+
+
+def _check_support(name: str, support: Any) -> None:
+    try:
+        tf.default(support)
+    except ValueError as error:
+        raise ValueError(f"No transform is known for the support of {name!r}, {support}: {error}") from error
+
+
+def _supports_of(priors: PyTree) -> PyTree:
+    return jax.tree.map(lambda prior: prior.support, priors, is_leaf=is_distribution)
+
+
+def _moderate_draw(key: jax.Array, prior: dist.Distribution) -> jax.Array:
+    """The prior's draw nearest its middle among a few, coordinate by coordinate in proxy space.
+
+    A single draw of Gamma(0.05, 1) may be 1e-60, and one of a Cauchy 1e6: a chain would spend its burn-in coming back.
+    """
+    transform = tf.default(prior.support)
+    proxies = transform.inv(prior.sample(key, (15,)))
+    return transform(jnp.median(jnp.nan_to_num(proxies, posinf=30.0, neginf=-30.0).clip(-30.0, 30.0), axis=0))
+
+
+def _middle(support: constraints.Constraint) -> jax.Array:
+    if tf.is_vector(support):
+        raise ValueError(f"The shape of a variable in {support} is not known from its support: give `init`.")
+    return tf.default(support)(jnp.zeros(()))
+
+
+def _shapes(tree: PyTree) -> str:
+    return str(jax.tree.map(lambda leaf: leaf.shape, tree))

@@ -1,0 +1,115 @@
+r"""Diagonal preconditioners of the proxy: a step size of its own for every coordinate.
+
+With a diagonal $M$ that is constant, $\varphi' = \varphi + \epsilon M G + \sqrt{2 \epsilon M} \eta$ samples the same law. One that
+depends on the state would need another drift term, so `rmsprop` adapts during the first steps and is frozen afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from inbounds.trees import PyTree
+
+
+class Preconditioner(Protocol):
+    """What a kernel asks of a preconditioner; `scale` is None for the identity."""
+
+    adapt_steps: int
+
+    def init(self, phi: PyTree) -> Any: ...
+
+    def update(self, state: Any, drift: PyTree) -> tuple[PyTree | None, Any]: ...
+
+
+@dataclass(frozen=True)
+class NoPreconditioner:
+    """The identity."""
+
+    adapt_steps: int = 0
+
+    def init(self, phi: PyTree) -> None:
+        return None
+
+    def update(self, state: None, drift: PyTree) -> tuple[None, None]:
+        return None, None
+
+    def __repr__(self) -> str:
+        return "none"
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A fixed diagonal: a number or an array per leaf (a prefix of the tree of parameters)."""
+
+    scale: PyTree
+    adapt_steps: int = 0
+
+    def init(self, phi: PyTree) -> PyTree:
+        def spread(scale, subtree):
+            return jax.tree.map(lambda p: jnp.broadcast_to(jnp.asarray(scale, p.dtype), p.shape), subtree)
+
+        return jax.tree.map(spread, self.scale, phi)
+
+    def update(self, state: PyTree, drift: PyTree) -> tuple[PyTree, PyTree]:
+        return state, state
+
+
+class RMSpropState(NamedTuple):
+    count: jax.Array
+    square: PyTree
+
+
+@dataclass(frozen=True)
+class RMSprop:
+    r"""$M = 1 / (\lambda + \sqrt{v})$ with $v$ the running mean of squared drifts (Li et al. 2016), frozen in the end."""
+
+    adapt_steps: int
+    decay: float = 0.99
+    damping: float = 1e-5
+
+    def init(self, phi: PyTree) -> RMSpropState:
+        return RMSpropState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, phi))
+
+    def update(self, state: RMSpropState, drift: PyTree) -> tuple[PyTree, RMSpropState]:
+        adapting = state.count < self.adapt_steps
+        square = jax.tree.map(
+            lambda v, g: jnp.where(adapting, self.decay * v + (1 - self.decay) * jnp.square(g), v), state.square, drift
+        )
+        count = jnp.minimum(state.count + 1, self.adapt_steps)
+        dtype = jax.tree.leaves(square)[0].dtype
+        weight = 1 - jnp.power(jnp.asarray(self.decay, dtype), count.astype(dtype))
+        scale = jax.tree.map(lambda v: 1 / (self.damping + jnp.sqrt(v / weight)), square)
+        return scale, RMSpropState(count, square)
+
+
+def rmsprop(adapt_steps: int, decay: float = 0.99, damping: float = 1e-5) -> RMSprop:
+    """RMSprop scales, learnt during the first `adapt_steps` steps and constant from then on.
+
+    Draws from the adapting phase do not follow the target: let `burn_in` cover it (`sample` insists on that).
+    """
+    if adapt_steps < 1 or not 0 < decay < 1 or damping <= 0:
+        raise ValueError(
+            f"rmsprop needs adapt_steps >= 1, decay in (0, 1) and damping > 0; got {adapt_steps}, {decay}, {damping}."
+        )
+    return RMSprop(int(adapt_steps), decay, damping)
+
+
+def as_preconditioner(preconditioner: Any) -> Preconditioner:
+    """None, a tree of positive scales, or a preconditioner object."""
+    if preconditioner is None:
+        return NoPreconditioner()
+    if hasattr(preconditioner, "update") and hasattr(preconditioner, "adapt_steps"):
+        return preconditioner
+    if isinstance(preconditioner, str):
+        raise ValueError(
+            f"Unknown preconditioner {preconditioner!r}. Give a tree of positive scales or "
+            "ib.preconditioners.rmsprop(adapt_steps=...)."
+        )
+    for leaf in jax.tree.leaves(preconditioner):
+        if not bool(jnp.all(jnp.asarray(leaf) > 0)):
+            raise ValueError("Every scale of a preconditioner must be positive.")
+    return Constant(preconditioner)

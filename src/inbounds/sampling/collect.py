@@ -1,0 +1,123 @@
+"""Running statistics instead of stored draws.
+
+A collector is three pure functions: `init(theta) -> state`, `update(state, theta) -> state`, `result(state)`. The driver
+calls `update` on every draw that it would otherwise store (after burn-in, every `thin`-th step). A dict of collectors is a
+collector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from inbounds.trees import PyTree
+
+
+class Collector(Protocol):
+    """What the driver asks of a collector."""
+
+    def init(self, theta: PyTree) -> Any: ...
+
+    def update(self, state: Any, theta: PyTree) -> Any: ...
+
+    def result(self, state: Any) -> Any: ...
+
+
+class Moments(NamedTuple):
+    """Mean and variance over the draws."""
+
+    count: jax.Array
+    mean: PyTree
+    variance: PyTree
+
+
+class _Running(NamedTuple):
+    count: jax.Array
+    mean: PyTree
+    squares: PyTree
+
+
+@dataclass(frozen=True)
+class MeanAndVariance:
+    """Welford's running mean and variance of `of(theta)`."""
+
+    of: Callable[[PyTree], PyTree] | None = None
+
+    def _value(self, theta: PyTree) -> PyTree:
+        return theta if self.of is None else self.of(theta)
+
+    def init(self, theta: PyTree) -> _Running:
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(self._value, theta))
+        return _Running(jnp.zeros((), jnp.int32), zeros, zeros)
+
+    def update(self, state: _Running, theta: PyTree) -> _Running:
+        count = state.count + 1
+        value = self._value(theta)
+        mean = jax.tree.map(lambda m, x: m + (x - m) / count.astype(x.dtype), state.mean, value)
+        squares = jax.tree.map(lambda s, x, old, new: s + (x - old) * (x - new), state.squares, value, state.mean, mean)
+        return _Running(count, mean, squares)
+
+    def result(self, state: _Running) -> Moments:
+        variance = jax.tree.map(lambda s: s / jnp.maximum(state.count - 1, 1).astype(s.dtype), state.squares)
+        return Moments(state.count, state.mean, variance)
+
+
+@dataclass(frozen=True)
+class PredictiveMean:
+    """Average over the draws of `predict(theta)`: the posterior predictive mean."""
+
+    predict: Callable[[PyTree], PyTree]
+
+    def init(self, theta: PyTree) -> Any:
+        return MeanAndVariance(self.predict).init(theta)._replace(squares=None)
+
+    def update(self, state: Any, theta: PyTree) -> Any:
+        count = state.count + 1
+        mean = jax.tree.map(lambda m, x: m + (x - m) / count.astype(x.dtype), state.mean, self.predict(theta))
+        return _Running(count, mean, None)
+
+    def result(self, state: Any) -> PyTree:
+        return state.mean
+
+
+@dataclass(frozen=True)
+class _Several:
+    """A dict of collectors, as a hashable collector."""
+
+    items: tuple[tuple[str, Any], ...]
+
+    def init(self, theta: PyTree) -> Any:
+        return {name: collector.init(theta) for name, collector in self.items}
+
+    def update(self, state: Any, theta: PyTree) -> Any:
+        return {name: collector.update(state[name], theta) for name, collector in self.items}
+
+    def result(self, state: Any) -> Any:
+        return {name: collector.result(state[name]) for name, collector in self.items}
+
+
+def mean_and_variance(of: Callable[[PyTree], PyTree] | None = None) -> MeanAndVariance:
+    """Running mean and variance of theta, or of a function of it."""
+    return MeanAndVariance(of)
+
+
+def predictive_mean(predict: Callable[[PyTree], PyTree]) -> PredictiveMean:
+    """Running mean of `predict(theta)` over the draws."""
+    return PredictiveMean(predict)
+
+
+def as_collector(collect: Any) -> Collector | None:
+    """None, a collector, or a dict of collectors."""
+    if collect is None:
+        return None
+    if isinstance(collect, dict):
+        return _Several(tuple((name, as_collector(item)) for name, item in collect.items()))
+    if all(hasattr(collect, name) for name in ("init", "update", "result")):
+        return collect
+    raise ValueError(
+        f"`collect` must be a collector such as ib.collect.mean_and_variance(), or a dict of them; got {collect!r}."
+    )

@@ -1,0 +1,279 @@
+"""What a run returns."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from inbounds.kernels.base import Info, Kernel
+from inbounds.sampling.program import Program, Rows
+from inbounds.trees import PyTree, variable_name
+
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+@dataclass
+class Draws:
+    """Posterior draws, leading axes (chain, draw).
+
+    Attributes:
+        phi: draws of the unbounded proxy, as the chain has them; `theta` is made from it when asked for.
+        stats: one number a draw: `gradient_norm`, `noise_variance` (NaN where unknown), `clamped`, `step_size`.
+        collected: what `collect` gathered, leading axis = chain; None without it.
+        kernel: the kernel that made them.
+        state: the kernel's state after the last step, leading axis = chain.
+        num_steps: steps of each chain, burn-in included.
+        seconds: wall-clock time of the run, compilation included.
+    """
+
+    phi: PyTree
+    stats: dict[str, np.ndarray]
+    collected: Any
+    kernel: Kernel
+    state: Any
+    num_steps: int
+    burn_in: int
+    thin: int
+    seconds: float
+
+    @cached_property
+    def theta(self) -> PyTree:
+        """Draws of theta, strictly inside the support: a tree of arrays (chain, draw, ...)."""
+        if self.phi is None:
+            raise ValueError("This run collected running statistics and stored no draws: see `draws.collected`.")
+        return _constrained(self.kernel, self.phi)
+
+    @property
+    def num_chains(self) -> int:
+        return self.stats["gradient_norm"].shape[0]
+
+    @property
+    def num_draws(self) -> int:
+        return self.stats["gradient_norm"].shape[1]
+
+    def log_theta(self) -> PyTree:
+        """log(theta - lower end), from phi: right also where theta itself is below the smallest float."""
+        return self.kernel.space.log_gap(jax.tree.map(np.asarray, self.phi))
+
+    def variables(self) -> dict[str, np.ndarray]:
+        """Draws by name: one array (chain, draw, ...) a leaf of theta."""
+        return {variable_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(self.theta)}
+
+    def to_arviz(self) -> Any:
+        """An xarray DataTree with groups `posterior` and `sample_stats`, as ArviZ takes it."""
+        arviz_base = _arviz("arviz_base")
+        return arviz_base.from_dict(
+            {"posterior": self.variables(), "sample_stats": self.stats},
+            attrs={"/": {"kernel": self.kernel.name, "inference_library": "inbounds", "burn_in": self.burn_in}},
+        )
+
+    def summary(self) -> Summary:
+        """Mean, sd, quantiles, effective sample size and R-hat of every number, with warnings worth reading.
+
+        ESS and R-hat come from ArviZ (`pip install "inbounds[arviz]"`); without it they are left out, and it says so.
+        """
+        return summarise(self)
+
+    def warnings(self) -> list[str]:
+        """What a careful reader should know of these draws."""
+        notes = []
+        clamped = float(np.mean(self.stats["clamped"]))
+        if clamped > 0 and self.kernel.name == "ito":
+            notes.append(f"The chain left the range of floats and was restarted in {clamped:.1%} of the steps.")
+        elif clamped > 0:
+            notes.append(
+                f"Gradient noise exceeds what correction can absorb (step size times variance above 2) in {clamped:.1%} of "
+                "coordinates and steps: the draws are too wide there. Use a smaller step size, a larger batch, or "
+                "gradient=ib.gradients.control_variate(...)."
+            )
+        return notes
+
+    def __repr__(self) -> str:
+        if self.phi is None:
+            what = "running statistics"
+        else:
+            what = ", ".join(f"{name}{list(x.shape[2:]) or ''}" for name, x in _shapes(self.phi))
+        return (
+            f"Draws({self.num_chains} chains x {self.num_draws:,} draws of {what}; {self.kernel.name}, "
+            f"{self.num_steps:,} steps in {self.seconds:.3g} s)"
+        )
+
+    def _repr_html_(self) -> str:
+        body = self.summary()._repr_html_() if self.phi is not None else ""
+        return f"<p>{_escape(repr(self))}</p>{body}"
+
+
+@dataclass
+class Summary:
+    """A table: one row a number of theta. `str()` prints it; `rows` are dicts; notebooks show it as HTML."""
+
+    rows: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.rows[0]) if self.rows else []
+
+    def __getitem__(self, variable: str) -> dict[str, Any]:
+        for row in self.rows:
+            if row["variable"] == variable:
+                return row
+        raise KeyError(f"no {variable!r}; the variables are {', '.join(row['variable'] for row in self.rows[:10])}")
+
+    def to_pandas(self) -> Any:
+        """As a pandas DataFrame, indexed by variable."""
+        return importlib.import_module("pandas").DataFrame(self.rows).set_index("variable")
+
+    def __str__(self) -> str:
+        cells = [self.columns] + [[_cell(value) for value in row.values()] for row in self.rows]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        lines = [
+            "  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+            for row in cells
+        ]
+        return "\n".join(lines + [f"note: {note}" for note in self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{c}</th>" for c in self.columns)
+        body = "".join("<tr>" + "".join(f"<td>{_cell(v)}</td>" for v in row.values()) + "</tr>" for row in self.rows)
+        notes = "".join(f"<p>{_escape(note)}</p>" for note in self.notes)
+        return f"<table><tr>{head}</tr>{body}</table>{notes}"
+
+
+class Record:
+    """Gathers the rows of each chunk on the host."""
+
+    def __init__(self, program: Program, burn_in: int):
+        self.program = program
+        self.burn_in = burn_in
+        self.phi: list[PyTree] = []
+        self.info: list[Info] = []
+        self.counts: list[np.ndarray] = []  # steps done at each kept draw
+
+    def add(self, rows: Rows, start: int, end: int) -> None:
+        """Keep what belongs to the steps from `start` to `end`, burn-in left out."""
+        thin = self.program.thin
+        first, last = start // thin, end // thin
+        skip = max(0, self.burn_in // thin - first)
+        wanted = slice(skip, last - first)
+        if skip >= last - first:
+            return
+        # A copy, so that the rest of the chunk's buffer is freed.
+        rows = jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[wanted]), rows)
+        self.phi.append(rows.phi)
+        self.info.append(rows.info)
+        self.counts.append((np.arange(first + skip, last) + 1) * thin)
+
+    def draws(self, step_size: Any, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
+        phi = None
+        if self.program.keeps_draws and self.phi:
+            phi = jax.tree.map(lambda *parts: np.swapaxes(np.concatenate(parts), 0, 1), *self.phi)
+        return Draws(
+            phi=phi,
+            stats=self._stats(step_size),
+            collected=collected,
+            kernel=self.program.kernel,
+            state=state,
+            num_steps=num_steps,
+            burn_in=self.burn_in,
+            thin=self.program.thin,
+            seconds=seconds,
+        )
+
+    def _stats(self, step_size: Any) -> dict[str, np.ndarray]:
+        chains = self.program.num_chains
+        if not self.info:
+            empty = np.zeros((chains, 0))
+            return {"gradient_norm": empty, "noise_variance": empty, "clamped": empty, "step_size": empty}
+        info = jax.tree.map(lambda *parts: np.swapaxes(np.concatenate(parts), 0, 1), *self.info)
+        return {
+            "gradient_norm": info.gradient_norm,
+            "noise_variance": info.noise_variance,
+            "clamped": info.clamped,
+            "step_size": _step_sizes(step_size, np.concatenate(self.counts), chains),
+        }
+
+
+def _step_sizes(step_size: Callable | np.ndarray, counts: np.ndarray, chains: int) -> np.ndarray:
+    if callable(step_size):
+        return np.broadcast_to(np.asarray(jax.vmap(step_size)(counts - 1)), (chains, counts.size))
+    return np.broadcast_to(np.reshape(step_size, (-1, 1)), (chains, counts.size))
+
+
+def _constrained(kernel: Kernel, phi: PyTree) -> PyTree:
+    """theta of all the draws, in slices of the draw axis so that the device never holds twice the store."""
+    constrain = jax.jit(jax.vmap(jax.vmap(kernel.constrain)))
+    draws = jax.tree.leaves(phi)[0].shape[1]
+    width = max(1, sum(leaf[:, :1].size for leaf in jax.tree.leaves(phi)))
+    rows = max(1, 2**24 // width)
+    parts = [
+        jax.tree.map(np.asarray, constrain(jax.tree.map(lambda leaf, i=i: leaf[:, i : i + rows], phi)))
+        for i in range(0, draws, rows)
+    ]
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+
+
+def summarise(draws: Draws) -> Summary:
+    """The table of `Draws.summary`."""
+    notes = draws.warnings()
+    try:
+        diagnostics = _ess_and_rhat(draws)
+    except ImportError as error:
+        diagnostics = {}
+        notes.append(f"no ESS and R-hat: {error}")
+    rows = []
+    for name, x in draws.variables().items():
+        for index in np.ndindex(x.shape[2:]):
+            values = np.asarray(x[(slice(None), slice(None), *index)], np.float64)
+            label = name + (f"[{', '.join(map(str, index))}]" if index else "")
+            row: dict[str, Any] = {"variable": label, "mean": values.mean(), "sd": values.std(ddof=1)}
+            row |= {f"{q:.0%}": np.quantile(values, q) for q in QUANTILES}
+            if diagnostics:
+                row |= {
+                    "ess": float(diagnostics["ess"][name][index]),
+                    "r_hat": float(diagnostics["r_hat"][name][index]),
+                }
+            rows.append(row)
+    return Summary(rows, notes)
+
+
+def _ess_and_rhat(draws: Draws) -> dict[str, dict[str, np.ndarray]]:
+    arviz_stats = _arviz("arviz_stats")
+    posterior = draws.to_arviz()["posterior"]
+    ess = arviz_stats.ess(posterior)
+    # One chain has no between-chain variance: R-hat is then that of its two halves.
+    rhat = arviz_stats.rhat(posterior) if draws.num_chains > 1 else None
+    names = list(draws.variables())
+    return {
+        "ess": {name: np.asarray(ess[name]) for name in names},
+        "r_hat": {
+            name: np.asarray(rhat[name]) if rhat is not None else np.full(np.shape(ess[name]), np.nan) for name in names
+        },
+    }
+
+
+def _arviz(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f'{module} is not installed: pip install "inbounds[arviz]"') from error
+
+
+def _shapes(tree: PyTree) -> list[tuple[str, np.ndarray]]:
+    return [(variable_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else ("nan" if np.isnan(value) else f"{value:.4g}")
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

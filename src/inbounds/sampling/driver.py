@@ -1,0 +1,293 @@
+"""Who runs it: `sample` validates, compiles once, runs chunk after chunk, and watches over their health."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inbounds import trees
+from inbounds.data.arrays import is_source, source_for
+from inbounds.kernels.base import Kernel, as_parameters
+from inbounds.sampling import health
+from inbounds.sampling.collect import as_collector
+from inbounds.sampling.draws import Draws, Record
+from inbounds.sampling.program import Carry, Keys, Program, refresh, run_chunk
+from inbounds.sampling.progress import progress_bar
+from inbounds.trees import PyTree
+
+CHUNK_SECONDS = 0.3  # between two looks at the bar, the health of the chains, and Ctrl-C
+
+
+def sample(
+    kernel: Kernel,
+    step_size: Any,
+    num_steps: int,
+    *,
+    burn_in: int = 0,
+    thin: int = 1,
+    batch_size: int | None = None,
+    num_chains: int = 1,
+    seed: int = 0,
+    init: Any = None,
+    collect: Any = None,
+    progress: bool = True,
+    batching: str | None = None,
+    chunk_steps: int | None = None,
+) -> Draws:
+    """Run chains of `kernel` and return their draws.
+
+    Args:
+        kernel: how the chains move, for example `ib.sgld(posterior)`.
+        step_size: a number, one number a chain (an array of `num_chains`), or a function of the step number, such as those
+            in `ib.schedules` and Optax's.
+        num_steps: steps of each chain, burn-in included.
+        burn_in: first steps whose draws are not kept.
+        thin: keep every `thin`-th step.
+        batch_size: rows a minibatch; None takes all the data in every step.
+        num_chains: independent chains, run side by side.
+        seed: a whole number; the same seed gives the same draws, however the run is cut into chunks.
+        init: a start for all the chains, a tree with a leading axis of `num_chains`, a function of a random key, or
+            None: near the middle of the prior.
+        collect: running statistics instead of stored draws, such as `ib.collect.mean_and_variance()`, or a dict of them.
+        progress: show a bar on a terminal or in a notebook.
+        batching: "epochs" (shuffled, read as contiguous slices), "replacement" (independent minibatches), or None: the second
+            for kernels that correct for gradient noise, which assume it, the first for all others.
+        chunk_steps: most steps between two looks at the chains; None adapts to the speed of the run.
+
+    Raises:
+        ValueError: the arguments do not fit; nothing has run.
+        NonFiniteError: a chain left the finite numbers; `error.draws` holds everything until then.
+    """
+    _check_run(kernel, num_steps, burn_in, thin, num_chains, seed)
+    posterior = kernel.posterior
+    source = source_for(posterior.data, batch_size, _batching(kernel, batching))
+    noise_key, batch_key, init_key, shuffle_key = jax.random.split(jax.random.key(seed), 4)
+    starts = _starts(kernel, init, num_chains, init_key)
+    schedule, size = _check_step_size(step_size, num_steps, num_chains)
+    arrays = source.prepare(shuffle_key)
+    chains = jnp.arange(num_chains)
+    keys = Keys(*(jax.vmap(lambda c, k=key: jax.random.fold_in(k, c))(chains) for key in (noise_key, batch_key)))
+    one = jax.tree.map(lambda leaf: leaf[0], starts)
+    plan = jax.eval_shape(source.plan, keys.batch[0], jnp.arange(1))
+    plan = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), plan)
+    posterior.check_likelihood(one, jax.eval_shape(source.fetch, arrays, plan))
+
+    collector = as_collector(collect)
+    state = _start_chains(kernel, starts)
+    collected = None if collector is None else jax.vmap(collector.init)(starts)
+    dimension = trees.size(jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], state)))
+    program = Program(kernel, source, schedule, collector, num_chains, thin, dimension)
+    dtype = jax.tree.leaves(starts)[0].dtype
+    run = _Run(program, arrays, keys, jnp.asarray(size, dtype), num_steps, burn_in, chunk_steps)
+    return run.go(Carry(state, collected), progress)
+
+
+class _Run:
+    """One run: chunk after chunk, from the first step to the last."""
+
+    def __init__(self, program, arrays, keys, step_size, num_steps, burn_in, chunk_steps):
+        self.program: Program = program
+        self.arrays = arrays
+        self.keys: Keys = keys
+        self.step_size = step_size
+        self.num_steps = num_steps
+        self.burn_in = burn_in
+        self.chunk_blocks = program.chunk_blocks
+        if chunk_steps is not None:
+            self.chunk_blocks = max(1, min(self.chunk_blocks, chunk_steps // program.block_steps))
+        self.adaptive = chunk_steps is None
+        self.record = Record(program, burn_in)
+
+    def go(self, carry: Carry, progress: bool) -> Draws:
+        program, length = self.program, self.program.block_steps
+        done, blocks, began = 0, 1, time.perf_counter()
+        with progress_bar(self.num_steps, 0, progress, program.kernel.name) as bar:
+            while done < self.num_steps:
+                every = program.kernel.refresh_every
+                if every is not None and done > 0 and done % every == 0:
+                    carry = refresh(program, carry)
+                blocks = min(blocks, -(-(self.num_steps - done) // length))
+                if every is not None:
+                    blocks = min(blocks, (every - done % every) // length)
+                before, clock = carry, time.perf_counter()
+                carry, rows, finite = self.chunk(carry, done, blocks, self.num_steps)
+                after = min(self.num_steps, done + blocks * length)
+                self.record.add(rows, done, after)
+                if not all(bool(np.all(leaf)) for leaf in jax.tree.leaves(finite)):
+                    raise self._diagnose(before, carry, done, began)
+                bar.update(after - done)
+                done = after
+                blocks = self._next_blocks(blocks, time.perf_counter() - clock)
+        return self._draws(carry, done, began)
+
+    def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple:
+        number = np.int32
+        return run_chunk(
+            self.program, carry, self.arrays, self.keys, number(start), number(blocks), number(end),
+            number(self.burn_in), self.step_size,
+        )  # fmt: skip
+
+    def _next_blocks(self, blocks: int, seconds: float) -> int:
+        """As many blocks as fit `CHUNK_SECONDS`, growing at most 64-fold (the first chunk compiles)."""
+        if not self.adaptive:
+            return self.chunk_blocks
+        wanted = 64 * blocks if blocks == 1 else int(blocks * CHUNK_SECONDS / max(seconds, 1e-6))
+        return max(1, min(self.chunk_blocks, wanted, 64 * blocks))
+
+    def _draws(self, carry: Carry, done: int, began: float) -> Draws:
+        collector = self.program.collector
+        results = None if collector is None else jax.device_get(jax.vmap(collector.result)(carry.collected))
+        return self.record.draws(
+            step_size=self.program.schedule or np.asarray(self.step_size),
+            num_steps=done,
+            state=carry.state,
+            collected=results,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _diagnose(self, before: Carry, after: Carry, start: int, began: float) -> health.NonFiniteError:
+        """Run the chunk again from its start, block by block and then by bisection, to the step where it happened."""
+        length = self.program.block_steps
+        while True:
+            carry, _, finite = self.chunk(before, start, 1, self.num_steps)
+            if not _all_finite(finite):
+                break
+            before, start = carry, start + length
+        low, high = 0, length  # finite after `low` steps, not after `high`
+        while high - low > 1:
+            middle = (low + high) // 2
+            _, _, finite = self.chunk(before, start, 1, start + middle)
+            low, high = (middle, high) if _all_finite(finite) else (low, middle)
+        last_good, _, _ = self.chunk(before, start, 1, start + low)
+        _, _, finite = self.chunk(before, start, 1, start + high)
+        variable, chain = _first_bad(finite)
+        kernel = self.program.kernel
+        message = health.explain(
+            variable,
+            chain,
+            start + high,
+            self._size_at(start + low, chain),
+            self._gradient_is_finite(last_good, chain, start + low),
+            any(getattr(t, "name", "") == "exp" for t in kernel.space.leaves()),
+        )
+        draws = self._draws(after, start + high, began)
+        return health.NonFiniteError(message, draws, variable, chain, start + high)
+
+    def _size_at(self, step: int, chain: int) -> float:
+        if self.program.schedule is not None:
+            return float(self.program.schedule(jnp.asarray(step)))
+        return float(np.broadcast_to(np.asarray(self.step_size), (self.program.num_chains,))[chain])
+
+    def _gradient_is_finite(self, carry: Carry, chain: int, step: int) -> bool:
+        """Is the model's own gradient finite at the last finite position, on the minibatch of that step?"""
+        program = self.program
+        plan = program.source.plan(self.keys.batch[chain], jnp.asarray([step]))
+        batch = program.source.fetch(self.arrays, jax.tree.map(lambda leaf: leaf[0], plan))
+        state = jax.tree.map(lambda leaf: leaf[chain], carry.state)
+        theta = program.kernel.space.evaluation_point(program.kernel.proxy(state))
+        estimator = program.kernel.estimator
+        gradient, _ = estimator.estimate(estimator.init(theta, False), theta, batch, False)
+        return bool(trees.all_finite(gradient.value))
+
+
+def _all_finite(finite: PyTree) -> bool:
+    return all(bool(np.all(leaf)) for leaf in jax.tree.leaves(finite))
+
+
+def _first_bad(finite: PyTree) -> tuple[str, int]:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(finite):
+        if not np.all(leaf):
+            return trees.variable_name(path), int(np.flatnonzero(~np.asarray(leaf))[0])
+    raise AssertionError("every variable is finite")
+
+
+def _check_run(kernel: Any, num_steps: int, burn_in: int, thin: int, num_chains: int, seed: int) -> None:
+    if not isinstance(kernel, Kernel):
+        raise ValueError(f"`kernel` must be a kernel such as ib.sgld(posterior); got {type(kernel).__name__}.")
+    for name, value, least in (
+        ("num_steps", num_steps, 1),
+        ("burn_in", burn_in, 0),
+        ("thin", thin, 1),
+        ("num_chains", num_chains, 1),
+        ("seed", seed, 0),
+    ):
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
+    if burn_in >= num_steps:
+        raise ValueError(f"burn_in={burn_in:,} leaves no draws of num_steps={num_steps:,}, which counts burn-in too.")
+    if num_steps // thin == burn_in // thin:
+        raise ValueError(f"thin={thin:,} leaves no draws of {num_steps - burn_in:,} steps after burn-in. Lower `thin`.")
+    if num_steps > 2**31 - 2**20:
+        raise ValueError(f"num_steps={num_steps:,} is too large for one run: at most {2**31 - 2**20:,}.")
+    if burn_in < kernel.adapt_steps:
+        raise ValueError(
+            f"The preconditioner adapts for {kernel.adapt_steps:,} steps, and draws made while it does are not from the "
+            f"posterior: burn_in={burn_in:,} must be at least {kernel.adapt_steps:,}."
+        )
+
+
+def _batching(kernel: Kernel, batching: str | None) -> str:
+    if batching is not None:
+        return batching
+    return "replacement" if kernel.independent_batches else "epochs"
+
+
+def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[Callable | None, np.ndarray]:
+    """(schedule, None) or (None, numbers), after a look at their values."""
+    if callable(step_size):
+        probes = np.unique(np.linspace(0, num_steps - 1, 64).astype(int))
+        sizes = np.asarray([float(step_size(jnp.asarray(probe, jnp.int32))) for probe in probes])
+        if not np.all(np.isfinite(sizes)) or np.any(sizes < 0) or not np.any(sizes > 0):
+            bad = probes[~(np.isfinite(sizes) & (sizes >= 0))]
+            where = f"at step {bad[0]:,} it is {sizes[probes == bad[0]][0]}" if bad.size else "it is zero throughout"
+            raise ValueError(f"The step-size schedule must be finite and positive; {where}.")
+        return step_size, np.zeros(())
+    sizes = np.asarray(step_size, float)
+    if sizes.shape not in ((), (num_chains,)):
+        raise ValueError(f"`step_size` must be one number, or one a chain: shape ({num_chains},); got {sizes.shape}.")
+    if not np.all(np.isfinite(sizes)) or np.any(sizes <= 0):
+        raise ValueError(f"`step_size` must be positive and finite; got {step_size}.")
+    return None, sizes
+
+
+def _starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array) -> PyTree:
+    """Starts of all the chains, checked to lie inside; leading axis = chain."""
+    keys = jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(num_chains))
+    draw = kernel.posterior.start if init is None else init
+    if callable(draw):
+        starts = as_parameters(jax.tree.map(lambda *leaves: jnp.stack(leaves), *[draw(k) for k in keys]))
+    elif _has_chain_axis(kernel, init, num_chains):
+        starts = as_parameters(init)
+    else:
+        starts = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), as_parameters(init))
+    for chain in range(num_chains if _has_chain_axis(kernel, init, num_chains) or callable(draw) else 1):
+        kernel.space.check(jax.tree.map(lambda leaf, c=chain: leaf[c], starts))
+    return starts
+
+
+def _has_chain_axis(kernel: Kernel, init: Any, num_chains: int) -> bool:
+    """Whether `init` holds one start a chain: only where the priors say what shape one start has."""
+    if init is None or callable(init) or kernel.posterior.priors is None:
+        return False
+    one = jax.eval_shape(kernel.posterior.start, jax.random.key(0))
+    got = jax.tree.map(np.shape, init)
+    return (
+        jax.tree.structure(one) == jax.tree.structure(jax.tree.map(np.asarray, init))
+        and jax.tree.all(
+            jax.tree.map(lambda leaf, x: np.shape(x) == (num_chains, *leaf.shape), one, jax.tree.map(np.asarray, init))
+        )
+        if got
+        else False
+    )
+
+
+def _start_chains(kernel: Kernel, starts: PyTree) -> Any:
+    return jax.vmap(kernel.init)(starts)
+
+
+__all__ = ["is_source", "sample"]

@@ -1,0 +1,45 @@
+"""When a run goes wrong: say where, why, and what to try, and lose nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from inbounds.sampling.draws import Draws
+
+
+class NonFiniteError(RuntimeError):
+    """A chain left the finite numbers.
+
+    Attributes:
+        draws: every draw made until then, those of the healthy chains included; NaN after a chain's death.
+        variable, chain, step: where and when it happened first.
+    """
+
+    def __init__(self, message: str, draws: Draws, variable: str, chain: int, step: int):
+        super().__init__(message)
+        self.draws = draws
+        self.variable = variable
+        self.chain = chain
+        self.step = step
+
+
+def explain(variable: str, chain: int, step: int, step_size: float, gradient_is_finite: bool, exp_in_use: bool) -> str:
+    """One paragraph: what happened, the likely cause, what to try."""
+    happened = f"{variable!r} became non-finite at step {step:,}, chain {chain}, with step size {step_size:.3g}."
+    if not gradient_is_finite:
+        cause = (
+            f"The model's gradient at the last finite position of chain {chain} is itself not finite: look for a log of "
+            "zero, a division by zero or an overflow in the likelihood there."
+        )
+    elif exp_in_use:
+        cause = (
+            "The transform 'exp' is not Lipschitz: gradient noise is multiplied by exp(phi) and feeds back on itself. "
+            "Use the default (softplus), 'icll' or 'integrated_probit', or a much smaller step size."
+        )
+    else:
+        cause = (
+            f"The step size is too large for the slope of the log density there. Try {step_size / 10:.1g}, a decaying "
+            "schedule, or a larger batch; `ib.check(posterior)` suggests a range."
+        )
+    return f"{happened} {cause} The draws made so far are in `error.draws`."

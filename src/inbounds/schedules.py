@@ -1,0 +1,48 @@
+r"""Step sizes that change along a run: functions of the step number. Any Optax schedule is one too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclass(frozen=True)
+class PolynomialDecay:
+    r"""$\epsilon_t = a (1 + t / b)^{-\gamma}$ (Welling and Teh 2011)."""
+
+    initial: float
+    decay_steps: float
+    power: float
+
+    def __call__(self, step: jax.Array) -> jax.Array:
+        return self.initial * (1 + step / self.decay_steps) ** -self.power
+
+
+@dataclass(frozen=True)
+class Cyclical:
+    r"""$\epsilon_t = \frac{\epsilon_0}{2} (\cos(\pi \tau) + 1)$ with $\tau$ the fraction of the cycle gone (Zhang et al. 2020)."""
+
+    initial: float
+    cycle_steps: int
+
+    def __call__(self, step: jax.Array) -> jax.Array:
+        gone = jnp.asarray(step % self.cycle_steps, float) / self.cycle_steps
+        return self.initial / 2 * (jnp.cos(jnp.pi * gone) + 1)
+
+
+def polynomial_decay(initial: float, decay_steps: float = 1_000.0, power: float = 1 / 3) -> PolynomialDecay:
+    """Decay from `initial`, halved (for power 1) after `decay_steps`; a power in (0, 1] keeps the chain moving."""
+    if not initial > 0 or not decay_steps > 0 or not 0 < power <= 1:
+        raise ValueError(
+            f"polynomial_decay needs initial > 0, decay_steps > 0 and power in (0, 1]; got {initial}, {decay_steps}, {power}."
+        )
+    return PolynomialDecay(float(initial), float(decay_steps), float(power))
+
+
+def cyclical(initial: float, cycle_steps: int) -> Cyclical:
+    """Cosine restarts: large steps find modes, the small ones at the end of each cycle sample them."""
+    if not initial > 0 or cycle_steps < 1:
+        raise ValueError(f"cyclical needs initial > 0 and cycle_steps >= 1; got {initial} and {cycle_steps}.")
+    return Cyclical(float(initial), int(cycle_steps))

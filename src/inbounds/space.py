@@ -1,0 +1,198 @@
+"""A tree of transforms: theta <-> phi for a whole pytree of parameters.
+
+A `Space` holds one transform per leaf, or one for a whole subtree (a prefix, as JAX calls it): `"softplus"` over all the
+weights of a network is one entry. It knows nothing of kernels; it maps points, and it pulls gradients back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import Transform as NumPyroTransform
+
+from inbounds import transforms as tf
+from inbounds.trees import PyTree, variable_name
+
+
+def is_constraint(x: Any) -> bool:
+    return isinstance(x, constraints.Constraint)
+
+
+def is_transform(x: Any) -> bool:
+    return isinstance(x, NumPyroTransform)
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """The bounded space of theta, seen through an unbounded proxy phi.
+
+    Args:
+        supports: a tree of NumPyro constraints, a prefix of the tree of parameters.
+        transforms: a tree of transforms with the structure of `supports`.
+    """
+
+    supports: PyTree
+    transforms: PyTree
+
+    @classmethod
+    def of(cls, supports: PyTree, transforms: PyTree = None) -> Space:
+        """Pick a transform for every support.
+
+        `transforms` may be None (the default of each support), one name, class or instance for every bounded scalar
+        support (the real line and vector supports keep their default), or a tree of them; missing entries of a dict
+        take the default.
+        """
+        chosen = _per_support(supports, transforms)
+        picked = [
+            tf.default(support) if choice is None else tf.onto(support, choice)
+            for support, choice in zip(jax.tree.leaves(supports, is_leaf=is_constraint), chosen, strict=True)
+        ]
+        treedef = jax.tree.structure(supports, is_leaf=is_constraint)
+        return cls(supports, jax.tree.unflatten(treedef, picked))
+
+    def _map(self, function: Callable, *trees: PyTree) -> PyTree:
+        """Apply `function(transform, *leaves)` to every leaf below each transform."""
+        return jax.tree.map(
+            lambda t, *subtrees: jax.tree.map(lambda *leaves: function(t, *leaves), *subtrees),
+            self.transforms,
+            *trees,
+            is_leaf=is_transform,
+        )
+
+    def constrain(self, phi: PyTree) -> PyTree:
+        """theta = f(phi), strictly inside the support for every finite phi."""
+        return self._map(lambda t, p: t(p), phi)
+
+    def unconstrain(self, theta: PyTree) -> PyTree:
+        """phi = f^{-1}(theta)."""
+        return self._map(lambda t, x: t.inv(x), theta)
+
+    def evaluation_point(self, phi: PyTree) -> PyTree:
+        """Where the user's density is differentiated: theta, kept a little further from the ends (see `Transform`)."""
+        return self._map(lambda t, p: t.evaluation_point(p), phi)
+
+    def pull_back(self, phi: PyTree, theta: PyTree, gradient: PyTree) -> PyTree:
+        """The proxy drift f'(phi) * gradient + f''(phi)/f'(phi), edge-safe.
+
+        `gradient` is that of log pi at `theta = evaluation_point(phi)`.
+        """
+        return self._map(lambda t, p, x, g: t.pull_back(p, x, g), phi, theta, gradient)
+
+    def pull_back_variance(self, phi: PyTree, variance: PyTree) -> PyTree:
+        """Variance of the proxy gradient from that of the theta-gradient, both diagonal: J^2 summed against it."""
+
+        def one(t, p, v):
+            if t.domain.event_dim == 0:
+                return jnp.square(t.derivative(p)) * v
+            return _vector_variance(t, p, v)
+
+        return self._map(one, phi, variance)
+
+    def log_abs_det_jacobian(self, phi: PyTree) -> jax.Array:
+        """log |det J| of the whole map."""
+        terms = self._map(lambda t, p: jnp.sum(t.log_abs_det_jacobian(p, t(p))), phi)
+        return sum(jax.tree.leaves(terms), jnp.zeros(()))
+
+    def leaves(self) -> list:
+        """The transforms, one a support."""
+        return jax.tree.leaves(self.transforms, is_leaf=is_transform)
+
+    def log_gap(self, phi: PyTree) -> PyTree:
+        """log(theta - lower end) of every leaf, right also where theta itself underflows."""
+        return self._map(lambda t, p: t.log_gap(p), phi)
+
+    def check(self, theta: PyTree) -> None:
+        """Raise a ValueError that names the first variable of `theta` that is not strictly inside its support."""
+        problems = []
+
+        def one(path, support, subtree):
+            for subpath, leaf in jax.tree_util.tree_leaves_with_path(subtree):
+                value = np.asarray(leaf)
+                name = variable_name((*path, *subpath))
+                if not np.all(np.isfinite(value)):
+                    problems.append(f"{name!r} starts at a value that is not finite")
+                elif not bool(np.all(np.asarray(support(jnp.asarray(value))))) or _on_the_edge(support, value):
+                    problems.append(f"{name!r} starts at {_short(value)}, which is not strictly inside {support}")
+
+        try:
+            jax.tree_util.tree_map_with_path(one, self.supports, theta, is_leaf=is_constraint)
+        except ValueError as error:
+            raise ValueError(
+                f"The start has another structure than the supports: got {jax.tree.structure(theta)}, expected "
+                f"{jax.tree.structure(self.supports, is_leaf=is_constraint)}. Give one value per variable."
+            ) from error
+        if problems:
+            raise ValueError(
+                "Cannot start there: " + "; ".join(problems) + ". Give `init` values strictly inside the support, or "
+                "leave `init` out."
+            )
+
+
+def _per_support(supports: PyTree, transforms: PyTree) -> list:
+    """One choice (or None for the default) per support, in the order of the leaves."""
+    leaves = jax.tree.leaves(supports, is_leaf=is_constraint)
+    if transforms is None:
+        return [None] * len(leaves)
+    if isinstance(transforms, str | type) or is_transform(transforms):
+        name = transforms if isinstance(transforms, str) else getattr(transforms, "name", None)
+        if isinstance(name, str) and name not in tf.BY_NAME:
+            raise ValueError(f"Unknown transform {name!r}. Known names: {', '.join(tf.BY_NAME)}.")
+        choices = [transforms if _fits(support, transforms) else None for support in leaves]
+        if not any(choice is not None for choice in choices):
+            tf.onto(leaves[0], transforms)  # raises: it says what fits
+        return choices
+    if isinstance(transforms, dict) and isinstance(supports, dict):
+        unknown = sorted(set(transforms) - set(supports))
+        if unknown:
+            raise ValueError(f"`transforms` names {unknown}, but the variables are {sorted(supports)}.")
+        chosen: list = []
+        for key in sorted(supports):
+            chosen += _per_support(supports[key], transforms.get(key))
+        return chosen
+    try:
+        return jax.tree.structure(supports, is_leaf=is_constraint).flatten_up_to(transforms)
+    except ValueError as error:
+        raise ValueError(
+            "`transforms` must be None, one name, class or instance, or a tree with the structure of the supports; "
+            f"got {transforms!r}."
+        ) from error
+
+
+def _fits(support: constraints.Constraint, transform: Any) -> bool:
+    """Whether one transform given for everything applies to this support; the real line never needs one."""
+    try:
+        tf.onto(support, transform)
+    except ValueError:
+        return False
+    return True
+
+
+def _vector_variance(transform: Any, phi: jax.Array, variance: jax.Array) -> jax.Array:
+    """diag(J^T diag(v) J) for a vector transform, through its Jacobian (these events are small)."""
+    event_in = transform.domain.event_dim
+    event_out = transform.codomain.event_dim
+
+    def one(p, v):
+        jacobian = jax.jacobian(transform)(p)
+        weights = jnp.square(jacobian) * v.reshape(v.shape + (1,) * event_in)
+        return jnp.sum(weights, axis=tuple(range(event_out)))
+
+    batch = phi.ndim - event_in
+    for _ in range(batch):
+        one = jax.vmap(one)
+    return one(phi, variance)
+
+
+def _on_the_edge(support: constraints.Constraint, value: np.ndarray) -> bool:
+    lower, upper = tf.bounds(support)
+    return bool(np.any(value <= np.asarray(lower)) or np.any(value >= np.asarray(upper)))
+
+
+def _short(value: np.ndarray) -> str:
+    return f"{value}" if value.size <= 4 else f"an array of shape {value.shape} with minimum {value.min():.4g}"
