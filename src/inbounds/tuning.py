@@ -1,0 +1,423 @@
+"""Step sizes by the tree-structured Parzen estimator (TPE; Bergstra, Bardenet, Bengio & Kégl, 2011), through Optuna.
+
+`tune` minimises a loss over one step size, or over several named parameters. It keeps its trials in memory, in a journal
+file, or in a database that many machines share; run again with the same name and storage, it goes on where it stopped.
+"""
+
+import contextlib
+import dataclasses
+import html
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+
+__all__ = ["Integer", "LogUniform", "TuningInterrupted", "TuningResult", "Uniform", "tune"]
+
+_EDGE = 0.05  # an optimum this close to an end, as a share of the range, is at the edge
+
+
+class LogUniform(NamedTuple):
+    """A positive number searched on the log scale between `low` and `high`."""
+
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """Where in the range a value lies, from 0 to 1."""
+        return math.log(value / self.low) / math.log(self.high / self.low)
+
+    def suggest(self, trial, name: str) -> float:
+        return trial.suggest_float(name, self.low, self.high, log=True)
+
+
+class Uniform(NamedTuple):
+    """A number searched on the linear scale between `low` and `high`."""
+
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """Where in the range a value lies, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+    def suggest(self, trial, name: str) -> float:
+        return trial.suggest_float(name, self.low, self.high)
+
+
+class Integer(NamedTuple):
+    """A whole number between `low` and `high`, both included."""
+
+    low: int
+    high: int
+
+    def place(self, value: int) -> float:
+        """Where in the range a value lies, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+    def suggest(self, trial, name: str) -> int:
+        return trial.suggest_int(name, self.low, self.high)
+
+
+Parameter = LogUniform | Uniform | Integer
+
+
+class TuningInterrupted(KeyboardInterrupt):
+    """Ctrl-C during `tune`. Finished trials stay in the storage; `result` holds the best so far, or None.
+
+    It is a KeyboardInterrupt, so that a program that is stopped does stop; catch it by name to go on with `result`.
+    """
+
+    def __init__(self, result: "TuningResult | None", finished: int, trials: int):
+        super().__init__(f"tuning stopped after {finished} of {trials} trials")
+        self.result = result
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class TuningResult:
+    """What a search found.
+
+    Args:
+        best_value: the best loss.
+        best_params: the parameters that gave it.
+        trials: every finished trial in order, as `{"number", "state", "value", **parameters}`; a trial that went
+            non-finite has the state "pruned" and the value nan.
+        parameters: the ranges that were searched.
+        direction: "minimize" or "maximize".
+        name: of the study.
+    """
+
+    best_value: float
+    best_params: dict[str, Any]
+    trials: list[dict[str, Any]]
+    parameters: dict[str, Parameter]
+    direction: str
+    name: str
+
+    @property
+    def step_size(self) -> float:
+        """The best step size."""
+        if "step_size" not in self.best_params:
+            raise AttributeError(f"no 'step_size' was searched, only {', '.join(self.best_params)}; see best_params.")
+        return self.best_params["step_size"]
+
+    @property
+    def edges(self) -> dict[str, str]:
+        """The parameters whose optimum is within 5% of an end of their (log) range, and which end: "low" or "high"."""
+        places = {name: self.parameters[name].place(value) for name, value in self.best_params.items()}
+        ends = {name: "low" if place < 0.5 else "high" for name, place in places.items()}
+        return {name: ends[name] for name, place in places.items() if min(place, 1 - place) <= _EDGE}
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether an optimum sits at an end of its range, so that a wider one may hold a better; `edges` says which."""
+        return bool(self.edges)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """The trials as columns: number, state, value, and one for each parameter."""
+        return {key: np.array([trial[key] for trial in self.trials]) for key in self.trials[0]}
+
+    def __repr__(self) -> str:
+        best = ", ".join(f"{name}={value:.4g}" for name, value in self.best_params.items())
+        return f"TuningResult({best}: {self.best_value:.4g} in {self._counts()}{self._edge_note()})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{value:.4g}</td>"
+            f"<td>{self.parameters[name].low:g} to {self.parameters[name].high:g}</td>"
+            f"<td>{'at the ' + self.edges[name] + ' end' if name in self.edges else ''}</td></tr>"
+            for name, value in self.best_params.items()
+        )
+        title = f"{html.escape(self.name)}: best {self.best_value:.4g} in {self._counts()}"
+        return f"<table><caption>{title}</caption><tbody>{rows}</tbody></table>"
+
+    def _counts(self) -> str:
+        pruned = sum(trial["state"] == "pruned" for trial in self.trials)
+        return f"{len(self.trials)} trials" + (f", {pruned} non-finite" if pruned else "")
+
+    def _edge_note(self) -> str:
+        return "".join(f"; {name} at the {end} end of its range" for name, end in self.edges.items())
+
+
+def tune(
+    objective: Callable,
+    low: float = 1e-7,
+    high: float = 1.0,
+    trials: int = 100,
+    seed: int = 0,
+    storage: str | os.PathLike | None = None,
+    *,
+    parameters: Mapping[str, Parameter] | None = None,
+    name: str = "tune",
+    batch: int = 1,
+    progress: bool = True,
+    direction: str = "minimize",
+) -> TuningResult:
+    """Search for the step size, or for several parameters, with the smallest loss.
+
+    A trial is pruned, and the search goes on, when its loss is not finite or the objective raises `FloatingPointError`
+    or the library's `NonFiniteError`; any other exception propagates, and the finished trials stay in the storage.
+
+    The search is determined by the seed: a study that was interrupted and resumed gives the trials of one that was not,
+    as long as one process at a time worked on it and none was killed in the middle of a trial.
+
+    Args:
+        objective: `objective(step_size) -> loss`. With `parameters` it gets each as a keyword argument. With `batch`
+            above 1 it gets arrays of that length and returns as many losses.
+        low, high: the range of the step size, searched on the log scale.
+        trials: how many finished trials, pruned ones and those already in the storage included, end the search.
+        seed: of the search.
+        storage: None for memory, a path for a journal file, or a database URL such as `postgresql://...`, through which
+            several machines can work on one study. The URL's password is never shown.
+        parameters: what to search instead of one step size: names to `LogUniform`, `Uniform` or `Integer`.
+        name: of the study; the same name in the same storage is gone on with.
+        batch: trials asked at once, for an objective vectorised on the device. It always sees arrays of this length:
+            the last batch is padded by repetition, and the surplus losses are dropped.
+        progress: show a bar, when the output is a terminal.
+        direction: "minimize" or "maximize".
+
+    Raises:
+        TuningInterrupted: on Ctrl-C, with the best so far as `.result`.
+        RuntimeError: when no trial had a finite loss.
+    """
+    space = _space(low, high, parameters)
+    _validate(objective, trials, seed, batch, direction, name)
+    search = _Search(_optuna(), storage, name, direction, space, int(seed), shared=batch > 1 or storage is not None)
+    call = objective if parameters is None else _by_keyword(objective, space)
+    with _bar(progress, trials, search.finished(), name) as bar:
+        try:
+            while (finished := search.finished()) < trials:
+                bar.update(finished - bar.n)
+                search.run(call, min(batch, trials - finished), batch)
+            bar.update(search.finished() - bar.n)
+        except KeyboardInterrupt:
+            raise TuningInterrupted(search.result(), search.finished(), trials) from None
+    result = search.result()
+    if result is None:
+        raise RuntimeError(
+            f"none of the {search.finished()} trials of {name!r} had a finite loss in {_describe(space)}; "
+            "lower the upper end of the range, and check the objective at one small value by hand."
+        )
+    return result
+
+
+class _Search:
+    """An Optuna study, one batch of trials at a time."""
+
+    def __init__(self, optuna, storage, name, direction, space, seed, shared):
+        self.optuna, self.name, self.direction, self.space, self.seed = optuna, name, direction, space, seed
+        self.shared = shared
+        self.quiet = _quietly(optuna, storage)
+        with self.quiet():
+            self.study = optuna.create_study(
+                storage=_open(storage), study_name=name, direction=direction, load_if_exists=True
+            )
+            stored = self.study.user_attrs.get("parameters")
+            found = self.study.direction.name.lower()
+            if stored is None:
+                self.study.set_user_attr("parameters", _describe(space))
+        if found != direction or stored not in (None, _describe(space)):
+            raise ValueError(
+                f"the storage holds a study {name!r} that is to {found} over {stored}; this one is to {direction} over "
+                f"{_describe(space)}. Give another `name`, or the same ranges."
+            )
+
+    def run(self, call: Callable, count: int, batch: int) -> None:
+        """Ask for `count` trials, evaluate them, and record what came out, whatever happens."""
+        with self.quiet():
+            asked = [self._ask() for _ in range(count)]
+        pending = [trial for trial, _ in asked]
+        try:
+            losses = _evaluate(call, [values for _, values in asked], batch, self.space)
+            for trial, loss in zip(list(pending), losses, strict=True):
+                with self.quiet():
+                    self._tell(trial, loss)
+                pending.remove(trial)
+        finally:
+            for trial in pending:
+                with self.quiet():
+                    self.study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
+
+    def _ask(self):
+        trial = self.study.ask()
+        # Seeded by its place among the trials that count, so that a study resumed after a failure repeats itself.
+        failed = self.optuna.trial.TrialState.FAIL
+        place = sum(t.number < trial.number and t.state != failed for t in self.study.get_trials(deepcopy=False))
+        seed = int(np.random.SeedSequence([self.seed, place]).generate_state(1)[0])
+        self.study.sampler = self.optuna.samplers.TPESampler(seed=seed, multivariate=False, constant_liar=self.shared)
+        return trial, {name: parameter.suggest(trial, name) for name, parameter in self.space.items()}
+
+    def _tell(self, trial, loss: float) -> None:
+        if math.isfinite(loss):
+            self.study.tell(trial, loss)
+        else:
+            self.study.tell(trial, state=self.optuna.trial.TrialState.PRUNED)
+
+    def _finished(self) -> list:
+        states = self.optuna.trial.TrialState
+        with self.quiet():
+            return self.study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
+
+    def finished(self) -> int:
+        return len(self._finished())
+
+    def result(self) -> TuningResult | None:
+        trials = [
+            {
+                "number": trial.number,
+                "state": trial.state.name.lower(),
+                "value": math.nan if trial.value is None else trial.value,
+                **trial.params,
+            }
+            for trial in self._finished()
+        ]
+        complete = [trial for trial in trials if trial["state"] == "complete"]
+        if not complete:
+            return None
+        best = (min if self.direction == "minimize" else max)(complete, key=lambda trial: trial["value"])
+        values = {name: best[name] for name in self.space}
+        return TuningResult(best["value"], values, trials, dict(self.space), self.direction, self.name)
+
+
+def _evaluate(call: Callable, values: list[dict], batch: int, space: Mapping) -> list[float]:
+    """The losses of the asked trials; nan for those that diverged."""
+    try:
+        if batch == 1:
+            return [_number(call(*values[0].values()))]
+        padded = values + [values[-1]] * (batch - len(values))
+        losses = np.asarray(call(*(np.array([value[name] for value in padded]) for name in space)), float)
+    except _divergences():
+        return [math.nan] * len(values)
+    if losses.shape != (batch,):
+        raise ValueError(f"with batch={batch} the objective must return {batch} losses; got shape {losses.shape}.")
+    return losses[: len(values)].tolist()
+
+
+def _number(loss) -> float:
+    if loss is None or np.size(loss) != 1:
+        raise ValueError(f"the objective must return one number, the loss; got {type(loss).__name__} {loss!r}.")
+    return float(np.asarray(loss).reshape(()))
+
+
+def _by_keyword(objective: Callable, space: Mapping) -> Callable:
+    return lambda *values: objective(**dict(zip(space, values, strict=True)))
+
+
+def _divergences() -> tuple[type[Exception], ...]:
+    """What prunes a trial. The driver's own error is looked up late: tuning does not need the driver."""
+    try:
+        from inbounds.sampling.health import NonFiniteError
+    except ImportError:
+        return (FloatingPointError,)
+    return (FloatingPointError, NonFiniteError)
+
+
+# -- storage and Optuna -------------------------------------------------------------------------------------------
+
+
+def _optuna():
+    try:
+        import optuna
+    except ImportError as error:
+        raise ImportError('tuning needs Optuna: pip install "inbounds[tune]"') from error
+    return optuna
+
+
+def _open(storage):
+    """An Optuna storage from None, a path or a URL."""
+    if storage is None or (isinstance(storage, str) and "://" in storage):
+        return storage
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    path = Path(storage).expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _quietly(optuna, storage) -> Callable:
+    """A context in which Optuna neither logs nor warns, and in which no error shows the credentials of a URL."""
+    secrets = _secrets(storage)
+
+    @contextlib.contextmanager
+    def context() -> Iterator[None]:
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", category=optuna.exceptions.ExperimentalWarning)
+                yield
+        except Exception as error:
+            if not secrets:
+                raise
+            message = str(error)
+            for secret, shown in secrets:
+                message = message.replace(secret, shown)
+            raise RuntimeError(f"the study's database failed: {type(error).__name__}: {message}") from None
+        finally:
+            optuna.logging.set_verbosity(verbosity)
+
+    return context
+
+
+def _secrets(storage) -> list[tuple[str, str]]:
+    """What must not be shown of a database URL, and what to show instead."""
+    if not (isinstance(storage, str) and "://" in storage):
+        return []
+    scheme, _, rest = storage.partition("://")
+    shown = f"{scheme}://{'***@' if '@' in rest else ''}{rest.rpartition('@')[2].partition('?')[0]}"
+    # The text between :// and the last @, split by hand: a URL that cannot be parsed must be hidden as well.
+    password = rest.rpartition("@")[0].partition(":")[2]
+    query = rest.partition("?")[2]
+    return [(storage, shown), *((piece, "***") for piece in (password, unquote(password), query) if piece)]
+
+
+@contextlib.contextmanager
+def _bar(progress: bool, trials: int, finished: int, name: str):
+    from tqdm import tqdm
+
+    with tqdm(total=trials, initial=finished, desc=name, disable=None if progress else True) as bar:
+        yield bar
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------
+
+
+def _space(low, high, parameters) -> dict[str, Parameter]:
+    space = {"step_size": LogUniform(low, high)} if parameters is None else dict(parameters)
+    if not space:
+        raise ValueError("`parameters` is empty; give at least one, such as {'step_size': LogUniform(1e-5, 1.0)}.")
+    for name, parameter in space.items():
+        if not isinstance(parameter, LogUniform | Uniform | Integer):
+            raise TypeError(
+                f"the range of {name!r} must be LogUniform(low, high), Uniform(low, high) or Integer(low, high); "
+                f"got {parameter!r}."
+            )
+        if not (math.isfinite(parameter.low) and math.isfinite(parameter.high) and parameter.low < parameter.high):
+            raise ValueError(f"the range of {name!r} needs low < high, both finite; got {parameter!r}.")
+        if isinstance(parameter, LogUniform) and parameter.low <= 0:
+            raise ValueError(f"{name!r} is searched on the log scale, so low must be above 0; got low={parameter.low}.")
+        if isinstance(parameter, Integer) and (int(parameter.low), int(parameter.high)) != parameter:
+            raise ValueError(f"the range of {name!r} must have whole ends; got {parameter!r}.")
+    return space
+
+
+def _validate(objective, trials, seed, batch, direction, name) -> None:
+    if not callable(objective):
+        raise TypeError(f"`objective` must be a function of the step size; got {type(objective).__name__}.")
+    for label, value, least in (("trials", trials, 1), ("batch", batch, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(f"`{label}` must be a whole number, at least {least}; got {value!r}.")
+    if direction not in ("minimize", "maximize"):
+        raise ValueError(f"`direction` must be 'minimize' or 'maximize'; got {direction!r}.")
+    if not (isinstance(name, str) and name):
+        raise ValueError(f"`name` must be a non-empty text; got {name!r}.")
+
+
+def _describe(space: Mapping[str, Parameter]) -> str:
+    return ", ".join(f"{name}: {type(p).__name__}({p.low:g}, {p.high:g})" for name, p in space.items())
