@@ -389,7 +389,9 @@ def _bar(progress: bool, trials: int, finished: int, name: str):
 
 
 def _space(low, high, parameters) -> dict[str, Parameter]:
-    space = {"step_size": LogUniform(low, high)} if parameters is None else dict(parameters)
+    space: dict[str, Parameter] = {"step_size": LogUniform(low, high)}
+    if parameters is not None:
+        space = dict(parameters)
     if not space:
         raise ValueError("`parameters` is empty; give at least one, such as {'step_size': LogUniform(1e-5, 1.0)}.")
     for name, parameter in space.items():

@@ -71,7 +71,7 @@ def kolmogorov_smirnov(draws, target: Target | Callable) -> np.ndarray:
         draws: shape (chain, draw) or (draw,).
         target: a `Target`, or its distribution function alone.
     """
-    cdf = getattr(target, "cdf", target)
+    cdf = _cdf(target)
     return _per_chain(lambda ordered: _kolmogorov_smirnov(ordered, cdf), draws)
 
 
@@ -125,7 +125,7 @@ def iid_floor(target: Target, n: int, repeats: int = 32, seed: int = 0) -> Dista
 def bin_probabilities(target: Target | Callable, edges=None) -> np.ndarray:
     """The law's mass in each bin."""
     edges = _edges(target, edges)
-    return np.diff(getattr(target, "cdf", target)(edges))
+    return np.diff(_cdf(target)(edges))
 
 
 def quantiles(target, n: int) -> np.ndarray:
@@ -149,6 +149,10 @@ def total_variation_jax(draws, probabilities, edges):
     outside = jnp.abs(probabilities.sum() - share.sum(-1))
     distance = (jnp.abs(share - probabilities).sum(-1) + outside) / 2
     return jnp.where(jnp.isfinite(draws).all(-1), distance, jnp.nan)
+
+
+def _cdf(target) -> Callable:
+    return getattr(target, "cdf", target)
 
 
 def _edges(target, edges) -> np.ndarray:

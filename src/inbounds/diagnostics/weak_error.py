@@ -22,6 +22,7 @@ One identity is free, for the first two chains at every step size and noise: tak
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -219,7 +220,8 @@ def _leimkuhler_matthews(proxy: "_Proxy", step_size, noise_sd, noise_correction,
     weights = _left_null(kernel)
     nodes, spacing = _panels(low, high, lambda x: np.clip(3 * half, 0.5, 1.5))
     density = weights @ _normal_band(y, np.full_like(y, half), nodes)
-    return _law(proxy.target, nodes, spacing, density, *proxy(nodes), proxy.inverse)
+    theta, slope, drift = proxy(nodes)
+    return _law(proxy.target, nodes, spacing, density, theta, slope, drift, proxy.inverse)
 
 
 def _mirror(target: Target, step_size, noise_sd, noise_correction) -> StationaryLaw:
@@ -235,7 +237,7 @@ def _mirror(target: Target, step_size, noise_sd, noise_correction) -> Stationary
         width = 2 * (target.high - target.low)
         turns = math.ceil((np.abs(mean - low).max() + _REACH * sd) / width) + 1
         images = [image + width * turn for image in images for turn in range(-turns, turns + 1)]
-    kernel = sum(_normal_band(image, deviations, nodes) for image in images)
+    kernel = functools.reduce(operator.add, (_normal_band(image, deviations, nodes) for image in images))
     weights = _left_null(kernel.multiply(spacing).tocsr())
     ones = np.ones_like(nodes)
     law = _law(target, nodes, spacing, weights / spacing, nodes, ones, drift, lambda theta: theta)
@@ -424,10 +426,9 @@ def _interpolation_band(grid: np.ndarray, moved: np.ndarray, weights: np.ndarray
 
 def _left_null(kernel: sparse.csr_array) -> np.ndarray:
     """The probabilities pi with pi = pi P, for P the kernel with rows scaled to 1, by inverse iteration."""
-    rows = kernel.sum(axis=1)
-    stochastic = sparse.diags_array(1 / rows) @ kernel
-    system = (stochastic.T - (1 + 1e-11) * sparse.eye_array(len(rows))).tocsc()
-    factors = linalg.splu(system, permc_spec="COLAMD")
+    rows = np.asarray(kernel.sum(axis=1))
+    stochastic = sparse.csc_array((kernel.multiply(1 / rows[:, None])).T)
+    factors = linalg.splu(sparse.csc_array(stochastic - (1 + 1e-11) * sparse.eye_array(len(rows))))
     weights = np.ones(len(rows)) / len(rows)
     for _ in range(4):
         weights = factors.solve(weights)
