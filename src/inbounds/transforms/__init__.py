@@ -1,6 +1,7 @@
 """Bijections from the real line into a support, with what Langevin dynamics needs of them."""
 
 from .base import Transform as Transform
+from .choice import BY_NAME as BY_NAME
 from .choice import available as available
 from .choice import default as default
 from .choice import onto as onto
@@ -15,9 +16,12 @@ from .positive import HalfLine as HalfLine
 from .positive import IntegratedProbit as IntegratedProbit
 from .positive import Softplus as Softplus
 from .real import Identity as Identity
-from .vector import Bijection as Bijection
-from .vector import Softmax as Softmax
-from .vector import StickBreaking as StickBreaking
-from .choice import BY_NAME as BY_NAME
 from .supports import bounds as bounds
 from .supports import is_vector as is_vector
+from .vector import Bijection as Bijection
+from .vector import LowerCholesky as LowerCholesky
+from .vector import Ordered as Ordered
+from .vector import PositiveDefinite as PositiveDefinite
+from .vector import PositiveOrdered as PositiveOrdered
+from .vector import Softmax as Softmax
+from .vector import StickBreaking as StickBreaking

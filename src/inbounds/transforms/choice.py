@@ -8,15 +8,23 @@ from .base import Transform
 from .interval import Arctan, Probit, Sigmoid, Softsign
 from .positive import ICLL, Exp, IntegratedProbit, Softplus
 from .real import Identity
-from .vector import Bijection, Softmax, StickBreaking, bijection_of
+from .vector import OTHERS, Softmax, StickBreaking, bijection_of
 
+# The supports with a choice: the constraints that describe them, and the transforms that fit, the default first.
+KINDS = {
+    "the real line": (constraints.real, constraints.real_vector, constraints.real_matrix),
+    "a half line": (constraints.positive, constraints.greater_than(0), constraints.less_than(0)),
+    "an interval": (constraints.unit_interval, constraints.interval(0, 1), constraints.circular),
+    "a simplex": (constraints.simplex,),
+}
 FAMILIES = {
     "the real line": (Identity,),
     "a half line": (Softplus, ICLL, IntegratedProbit, Exp),
     "an interval": (Sigmoid, Probit, Arctan, Softsign),
     "a simplex": (Softmax, StickBreaking),
 }
-BY_NAME = {transform.name: transform for family in FAMILIES.values() for transform in family}
+PLACEABLE = ("a half line", "an interval")
+BY_NAME = {kind.name: kind for family in (*FAMILIES.values(), OTHERS) for kind in family}
 
 
 def onto(constraint, transform, scale=1.0):
@@ -27,14 +35,15 @@ def onto(constraint, transform, scale=1.0):
     regroup axes (`constraints.independent`) are looked through: these transforms act on each coordinate.
     """
     constraint = _unwrap(constraint)
-    kind = _named(transform)
     family = _family(constraint)
-    if isinstance(transform, Bijection) and (family is None or transform.codomain == constraint):
-        return transform
+    if family is None:
+        only = bijection_of(constraint)
+        if transform in (only, only.name, type(only)):
+            return only
+    kind = _named(transform)
     if family is None or kind not in FAMILIES[family]:
         raise ValueError(_misfit(constraint, family, transform))
-    fixed = family in ("the real line", "a simplex")
-    placed = kind() if fixed else kind(*_bounds(constraint), scale=scale)
+    placed = kind(*_bounds(constraint), scale=scale) if family in PLACEABLE else kind()
     return transform if placed == transform else placed
 
 
@@ -60,23 +69,18 @@ def _unwrap(constraint):
         )
     while isinstance(constraint, constraints.independent):
         constraint = constraint.base_constraint
+    if constraints.is_dependent(constraint):
+        raise ValueError("the support depends on other variables; give the constraint for the values at hand")
+    if constraint.is_discrete:
+        raise ValueError(f"{constraint} is discrete: Langevin dynamics needs a continuous variable; marginalise it out")
     return constraint
 
 
 def _family(constraint):
-    if isinstance(constraint, type(constraints.real)) or _is_real_array(constraint):
-        return "the real line"
-    if isinstance(constraint, constraints.greater_than | constraints.less_than):
-        return "a half line"
-    if isinstance(constraint, constraints.interval):
-        return "an interval"
-    if isinstance(constraint, type(constraints.simplex)):
-        return "a simplex"
+    for family, examples in KINDS.items():
+        if isinstance(constraint, tuple(type(example) for example in examples)):
+            return family
     return None
-
-
-def _is_real_array(constraint):
-    return isinstance(constraint, type(constraints.real_vector) | type(constraints.real_matrix))
 
 
 def _bounds(constraint):
@@ -95,9 +99,9 @@ def _named(transform):
 
 
 def _misfit(constraint, family, transform):
+    names = ", ".join(BY_NAME)
     got = transform if isinstance(transform, str) else getattr(transform, "name", transform)
     if family is None:
-        return f"{got!r} does not map onto {constraint}; leave it out, and the default for that support is used"
+        return f"{got!r} does not map onto {constraint}; what fits: {default(constraint).name} (all names: {names})"
     fits = ", ".join(kind.name for kind in FAMILIES[family])
-    names = ", ".join(BY_NAME)
     return f"{got!r} does not map onto {constraint}, which is {family}; what fits: {fits} (all names: {names})"

@@ -1,13 +1,20 @@
-"""Transforms of whole vectors and matrices: simplex, ordered, triangular, positive definite, correlation."""
+"""Transforms of whole vectors and matrices: simplex, ordered, triangular, positive definite; NumPyro's for the rest.
+
+Positive parts go through `Softplus`, not exp, so that they stay Lipschitz. `log_abs_det_jacobian` sums over the event.
+"""
 
 import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.distributions import constraints
 from numpyro.distributions import transforms as numpyro_transforms
 
 from .base import Transform, as_float, edge_floor
+from .positive import Softplus
+
+SOFTPLUS = Softplus()
 
 
 class Softmax(Transform):
@@ -40,7 +47,8 @@ class Softmax(Transform):
 
     def _inverse(self, theta):
         theta = as_float(theta)
-        return jnp.log(theta[..., :-1]) - jnp.log(theta[..., -1:])
+        log_theta = jnp.log(jnp.maximum(theta, float(jnp.finfo(theta.dtype).tiny)))
+        return log_theta[..., :-1] - log_theta[..., -1:]
 
     def log_gap(self, phi):
         """log theta, right also where theta underflows."""
@@ -54,9 +62,159 @@ class Softmax(Transform):
         return jnp.maximum(theta, edge_floor(theta.dtype))
 
     def pull_back(self, phi, theta_eval, gradient):
+        # theta * gradient is exact for a score that goes like 1 / theta, however small theta is.
         weighted = theta_eval * gradient
         total = jnp.sum(weighted, axis=-1, keepdims=True) + theta_eval.shape[-1]
         return weighted[..., :-1] - theta_eval[..., :-1] * total + 1
+
+
+class Ordered(Transform):
+    r"""$\theta_1 = \varphi_1$, $\theta_k = \theta_{k-1} + s(\varphi_k)$ with the softplus s: increasing vectors.
+
+    $\log |\det J| = \sum_{k \ge 2} \log s'(\varphi_k)$; the drift is $s'(\varphi_k) \sum_{j \ge k} g_j + s''/s'$.
+    Lipschitz, with a constant that grows with the length K (about $2K/\pi$), hence none for all lengths.
+    """
+
+    name = "ordered"
+    domain = constraints.real_vector
+    codomain = constraints.ordered_vector
+
+    def _steps(self, phi):
+        """The first component, and the positive steps up from it."""
+        phi = as_float(phi)
+        return jnp.concatenate([phi[..., :1], SOFTPLUS(phi[..., 1:])], axis=-1)
+
+    def __call__(self, phi):
+        return strictly_increasing(jnp.cumsum(self._steps(phi), axis=-1))
+
+    def _inverse(self, theta):
+        theta = as_float(theta)
+        return jnp.concatenate([theta[..., :1], SOFTPLUS.inv(jnp.diff(theta, axis=-1))], axis=-1)
+
+    def log_abs_det_jacobian(self, phi, theta, intermediates=None):
+        phi = phi[..., 1:]
+        return jnp.sum(SOFTPLUS.log_abs_det_jacobian(phi, None), axis=-1)
+
+    def pull_back(self, phi, theta_eval, gradient):
+        total = jnp.flip(jnp.cumsum(jnp.flip(gradient, -1), axis=-1), -1)
+        steps = jnp.diff(theta_eval, axis=-1)
+        return jnp.concatenate([total[..., :1], pulled_step(phi[..., 1:], steps, total[..., 1:])], axis=-1)
+
+
+class PositiveOrdered(Ordered):
+    r"""`Ordered`, with $\theta_1 = s(\varphi_1) > 0$ as well."""
+
+    name = "positive_ordered"
+    codomain = constraints.positive_ordered_vector
+
+    def _steps(self, phi):
+        return SOFTPLUS(phi)
+
+    def _inverse(self, theta):
+        theta = as_float(theta)
+        return SOFTPLUS.inv(jnp.diff(theta, axis=-1, prepend=jnp.zeros_like(theta[..., :1])))
+
+    def log_abs_det_jacobian(self, phi, theta, intermediates=None):
+        return jnp.sum(SOFTPLUS.log_abs_det_jacobian(phi, None), axis=-1)
+
+    def evaluation_point(self, phi):
+        theta = self(phi)
+        floor = edge_floor(theta.dtype)
+        return strictly_increasing(jnp.maximum(theta, floor))
+
+    def pull_back(self, phi, theta_eval, gradient):
+        total = jnp.flip(jnp.cumsum(jnp.flip(gradient, -1), axis=-1), -1)
+        return pulled_step(phi, jnp.diff(theta_eval, axis=-1, prepend=jnp.zeros_like(theta_eval[..., :1])), total)
+
+
+class LowerCholesky(Transform):
+    r"""Lower-triangular matrices with a positive diagonal $L_{ii} = s(\varphi_{ii})$, s the softplus.
+
+    phi holds the strict lower triangle row by row, then the diagonal. $\log |\det J| = \sum_i \log s'(\varphi_{ii})$.
+    Lipschitz constant 1.
+    """
+
+    name = "lower_cholesky"
+    lipschitz = 1.0
+    domain = constraints.real_vector
+    codomain = constraints.lower_cholesky
+
+    def forward_shape(self, shape):
+        size = matrix_size(shape[-1])
+        return (*shape[:-1], size, size)
+
+    def inverse_shape(self, shape):
+        return (*shape[:-2], shape[-1] * (shape[-1] + 1) // 2)
+
+    def _split(self, phi):
+        size = matrix_size(phi.shape[-1])
+        return phi[..., :-size], phi[..., -size:]
+
+    def _matrix(self, below, diagonal):
+        size = diagonal.shape[-1]
+        rows, columns = np.tril_indices(size, -1)
+        matrix = jnp.zeros((*diagonal.shape, size), diagonal.dtype).at[..., rows, columns].set(below)
+        return matrix.at[..., np.arange(size), np.arange(size)].set(diagonal)
+
+    def _vector(self, matrix, diagonal):
+        rows, columns = np.tril_indices(matrix.shape[-1], -1)
+        return jnp.concatenate([matrix[..., rows, columns], diagonal], axis=-1)
+
+    def __call__(self, phi):
+        below, diagonal = self._split(as_float(phi))
+        return self._matrix(below, SOFTPLUS(diagonal))
+
+    def _inverse(self, theta):
+        theta = as_float(theta)
+        return self._vector(theta, SOFTPLUS.inv(jnp.diagonal(theta, axis1=-2, axis2=-1)))
+
+    def log_abs_det_jacobian(self, phi, theta, intermediates=None):
+        return jnp.sum(SOFTPLUS.log_abs_det_jacobian(self._split(phi)[1], None), axis=-1)
+
+    def evaluation_point(self, phi):
+        below, diagonal = self._split(as_float(phi))
+        return self._matrix(below, SOFTPLUS.evaluation_point(diagonal))
+
+    def pull_back(self, phi, theta_eval, gradient):
+        _, phi_diagonal = self._split(phi)
+        diagonal, slope = (jnp.diagonal(m, axis1=-2, axis2=-1) for m in (theta_eval, gradient))
+        return self._vector(gradient, SOFTPLUS.pull_back(phi_diagonal, diagonal, slope))
+
+
+class PositiveDefinite(Transform):
+    r"""$\Sigma = L L^T$ with `LowerCholesky` L. $\log |\det J| = n \log 2 + \sum_i (n + 1 - i) \log L_{ii} + \dots$
+
+    Not Lipschitz: the product is quadratic in L.
+    """
+
+    name = "positive_definite"
+    domain = constraints.real_vector
+    codomain = constraints.positive_definite
+    _factor = LowerCholesky()
+
+    forward_shape = _factor.forward_shape
+    inverse_shape = _factor.inverse_shape
+
+    def __call__(self, phi):
+        factor = self._factor.evaluation_point(phi)
+        return factor @ jnp.swapaxes(factor, -1, -2)
+
+    def _inverse(self, theta):
+        return self._factor._inverse(jnp.linalg.cholesky(as_float(theta)))
+
+    def log_abs_det_jacobian(self, phi, theta, intermediates=None):
+        _, diagonal = self._factor._split(as_float(phi))
+        powers = np.arange(diagonal.shape[-1], 0, -1).astype(diagonal.dtype)
+        log_diagonal = jnp.sum(powers * SOFTPLUS.log_gap(diagonal), axis=-1)
+        return log_diagonal + diagonal.shape[-1] * math.log(2) + self._factor.log_abs_det_jacobian(phi, None)
+
+    def pull_back(self, phi, theta_eval, gradient):
+        factor = self._factor.evaluation_point(phi)
+        size = factor.shape[-1]
+        powers = np.arange(size, 0, -1).astype(factor.dtype)
+        log_det = jnp.eye(size, dtype=factor.dtype) * (powers / jnp.diagonal(factor, axis1=-2, axis2=-1))[..., None, :]
+        total = (gradient + jnp.swapaxes(gradient, -1, -2)) @ factor + log_det
+        return self._factor.pull_back(phi, factor, total)
 
 
 class Bijection(Transform):
@@ -102,27 +260,58 @@ class Bijection(Transform):
         # NumPyro's transforms compare, but do not hash.
         return hash((type(self), type(self.bijection), self.name))
 
+    def __repr__(self):
+        return f"{type(self).__name__}({self.name})"
+
 
 class StickBreaking(Bijection):
     r"""$\theta_k = z_k \prod_{j < k} (1 - z_j)$, $z_k = \sigma(\varphi_k - \log(K - k))$, on the simplex."""
 
+    def __init__(self):
+        super().__init__(numpyro_transforms.StickBreakingTransform(), name="stick_breaking")
+
     name = "stick_breaking"
 
-    def __init__(self):
-        super().__init__(numpyro_transforms.StickBreakingTransform(), 1.0, "stick_breaking")
+
+def pulled_step(phi, step, gradient):
+    """The pull-back of a softplus step, by the step as the floats see it: exact for scores that go like 1 / step."""
+    return step * SOFTPLUS._rate(phi) * gradient + SOFTPLUS._slope(phi)
+
+
+@jax.custom_jvp
+def strictly_increasing(x):
+    """x along the last axis, each entry at least one float above the one before: a sum may swallow a small step."""
+
+    def climb(previous, value):
+        above = jnp.nextafter(previous, jnp.full_like(previous, jnp.inf))
+        # Between 0 and the smallest normal number there is nothing: XLA flushes subnormals.
+        tiny = float(jnp.finfo(value.dtype).tiny)
+        above = jnp.where(jnp.abs(above) < tiny, jnp.where(previous < 0, 0.0, tiny), above)
+        value = jnp.maximum(value, above)
+        return value, value
+
+    _, rest = jax.lax.scan(climb, x[..., 0], jnp.moveaxis(x[..., 1:], -1, 0))
+    return jnp.concatenate([x[..., :1], jnp.moveaxis(rest, 0, -1)], axis=-1)
+
+
+strictly_increasing.defjvps(lambda tangent, _, x: tangent)
+
+
+def matrix_size(length):
+    """n, from the n (n + 1) / 2 numbers of a triangle."""
+    return round((math.sqrt(1 + 8 * length) - 1) / 2)
+
+
+OTHERS = (PositiveOrdered, Ordered, LowerCholesky, PositiveDefinite)
 
 
 def bijection_of(constraint):
-    """The bijection for a support without transforms of its own: softplus inside where NumPyro offers it."""
-    softplus_inside = numpyro_transforms.SoftplusLowerCholeskyTransform()
-    if isinstance(constraint, type(constraints.lower_cholesky)):
-        return Bijection(softplus_inside, 1.0, "softplus_lower_cholesky")
-    if isinstance(constraint, type(constraints.positive_definite)):
-        product = numpyro_transforms.CholeskyTransform().inv
-        both = numpyro_transforms.ComposeTransform([softplus_inside, product])
-        return Bijection(both, math.inf, "softplus_cholesky_product")
-    if getattr(constraint, "is_discrete", False):
-        raise ValueError(f"{constraint} is discrete: Langevin dynamics needs a continuous variable; marginalise it out")
+    """The one transform onto a support that leaves no choice: our own, or else NumPyro's bijection."""
+    for kind in OTHERS:
+        if isinstance(constraint, type(kind.codomain)):
+            return kind()
+    if isinstance(constraint, type(constraints.positive_semidefinite)):
+        return PositiveDefinite()
     try:
         return Bijection(numpyro_transforms.biject_to(constraint), name=_snake(type(constraint).__name__.strip("_")))
     except NotImplementedError as error:
