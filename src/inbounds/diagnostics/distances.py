@@ -118,8 +118,7 @@ def iid_floor(target: Target, n: int, repeats: int = 32, seed: int = 0) -> Dista
     if n < 1 or repeats < 1:
         raise ValueError(f"iid_floor got n={n} and repeats={repeats}; both must be at least 1.")
     generator = np.random.default_rng(seed)
-    sets = [distances(target.quantile(generator.random(n)), target) for _ in range(repeats)]
-    return Distances(*(np.array(column) for column in zip(*sets, strict=True)))
+    return distances(target.quantile(generator.random((repeats, n))), target)
 
 
 def bin_probabilities(target: Target | Callable, edges=None) -> np.ndarray:
