@@ -1,3 +1,5 @@
-"""Where minibatches come from."""
+"""Where minibatches come from, and public data sets to try things on."""
 
+from inbounds.data import catalog as catalog
 from inbounds.data.arrays import Generated as Generated
+from inbounds.data.digits import synthetic_digits as synthetic_digits

@@ -1,0 +1,361 @@
+"""Public data sets: where they come from, how large they are, how they are checked, and how they are read.
+
+    ib.data.catalog.fetch("mnist")                     # download, check, keep
+    ib.data.catalog.add("mnist", "~/downloads/mnist")  # the same from files that are already here
+    ib.data.catalog.load("mnist")                      # parsed
+
+A data set lives in `<folder>/<name>/`; the folder is the one given, or the environment variable INBOUNDS_DATA, or a cache
+folder of the user. A file counts only when its bytes are the published ones: an interrupted download is continued, a
+wrong file is refused with what was got and what was expected. Archives are read member by member by their known names and
+never unpacked, so no path inside an archive is ever trusted.
+
+Another data set is one more module with a tuple `DATASETS`, listed in `MODULES`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import importlib
+import os
+import shutil
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tqdm.auto import tqdm
+
+MODULES = ("inbounds.data.images",)
+ENVIRONMENT = "INBOUNDS_DATA"
+PIECE = 1 << 18  # bytes read at a time
+TIMEOUT = 30.0  # seconds without an answer
+
+Opener = Callable[[urllib.request.Request], Any]
+
+
+class DataError(ValueError):
+    """A data file is missing, damaged, or not the one it should be."""
+
+
+@dataclass(frozen=True)
+class File:
+    """One published file.
+
+    Args:
+        name: its name on disk.
+        size: in bytes.
+        sha256: of the file as published.
+        urls: where to download it, tried in this order.
+        content_sha256: of what a gz file unpacks to; a file with that content is as good, packed or not.
+    """
+
+    name: str
+    size: int
+    sha256: str
+    urls: tuple[str, ...]
+    content_sha256: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names under which it may lie on disk: packed, or unpacked."""
+        bare = self.name.removesuffix(".gz")
+        return (self.name,) if self.content_sha256 is None or bare == self.name else (self.name, bare)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set of the catalog.
+
+    Args:
+        name: what it is called here, and its folder's name.
+        title: one line for people.
+        homepage: who publishes it.
+        licence: what may be done with it, in a few words.
+        files: what it is made of.
+        parse: from its folder to what `load` returns.
+        may_fetch: False where the publisher wants a person to agree to terms first; `add` takes the files then.
+    """
+
+    name: str
+    title: str
+    homepage: str
+    licence: str
+    files: tuple[File, ...]
+    parse: Callable[[Path], Any]
+    may_fetch: bool = True
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def datasets() -> dict[str, Dataset]:
+    """Every data set of the catalog, by name."""
+    found: dict[str, Dataset] = {}
+    for module in MODULES:
+        for dataset in importlib.import_module(module).DATASETS:
+            found[dataset.name] = dataset
+    return found
+
+
+def dataset(name: str) -> Dataset:
+    """The entry of a data set."""
+    known = datasets()
+    if name not in known:
+        raise DataError(f"There is no data set {name!r} in the catalog. It has: {', '.join(known)}.")
+    return known[name]
+
+
+def folder(given: str | os.PathLike | None = None) -> Path:
+    """Where data sets are kept: the folder given, INBOUNDS_DATA, or the user's cache."""
+    if given is not None:
+        return Path(given).expanduser()
+    if os.environ.get(ENVIRONMENT):
+        return Path(os.environ[ENVIRONMENT]).expanduser()
+    if sys.platform == "win32":
+        cache = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    else:
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return cache / "inbounds" / "data"
+
+
+def missing(name: str, data: str | os.PathLike | None = None) -> list[str]:
+    """Names of the files of a data set that are not on disk."""
+    place = folder(data) / name
+    return [file.name for file in dataset(name).files if _on_disk(place, file) is None]
+
+
+def load(name: str, data: str | os.PathLike | None = None) -> Any:
+    """A parsed data set from disk; an error says what is missing and how to get it."""
+    entry = dataset(name)
+    absent = missing(name, data)
+    if absent:
+        get = f"inbounds data fetch {name}" if entry.may_fetch else f"inbounds data import {name} FOLDER"
+        raise DataError(
+            f"{entry.title} is not complete in {folder(data) / name}: {', '.join(absent)} missing. Run `{get}`, or point "
+            f"--data or {ENVIRONMENT} to a folder that has it."
+        )
+    return entry.parse(folder(data) / name)
+
+
+def fetch(
+    name: str,
+    data: str | os.PathLike | None = None,
+    *,
+    progress: bool = True,
+    opener: Opener | None = None,
+) -> Path:
+    """Download a data set, check it, and return its folder. What is already here and right is left alone.
+
+    A download goes to `<file>.part` and is moved into place when its checksum is right; a `.part` that is found is
+    continued.
+    """
+    entry = dataset(name)
+    if not entry.may_fetch:
+        raise DataError(
+            f"{entry.title} is not downloaded automatically: its publisher asks you to agree to the terms first "
+            f"({entry.homepage}). Download it there and run `inbounds data import {name} FOLDER`."
+        )
+    place = folder(data) / name
+    place.mkdir(parents=True, exist_ok=True)
+    for file in entry.files:
+        present = _on_disk(place, file)
+        if present is not None and _is_right(present, file):
+            continue
+        _download(file, place, progress, opener or _open_url)
+    return place
+
+
+def add(name: str, source: str | os.PathLike, data: str | os.PathLike | None = None) -> Path:
+    """Copy the files of a data set from a folder (or one file), check each, and return the data set's folder.
+
+    Files are found by name, at the top of `source` or one level below it in a folder called `name`.
+    """
+    entry = dataset(name)
+    source = Path(source).expanduser()
+    if not source.exists():
+        raise DataError(f"There is nothing at {source}.")
+    chosen: dict[File, Path] = {}
+    for file in entry.files:
+        found = _find(source, entry.name, file)
+        if found is not None:
+            chosen[file] = found
+    if not chosen:
+        expected = ", ".join(file.name for file in entry.files)
+        raise DataError(f"No file of {entry.title} in {source}. Expected (unpacked will do as well): {expected}.")
+    for file, path in chosen.items():
+        _check(path, file)
+    place = folder(data) / name
+    place.mkdir(parents=True, exist_ok=True)
+    for path in chosen.values():
+        target = place / path.name
+        if target.exists() and target.samefile(path):
+            continue
+        part = target.with_name(target.name + ".part")
+        shutil.copyfile(path, part)
+        os.replace(part, target)
+    return place
+
+
+def open_file(place: Path, name: str) -> IO[bytes]:
+    """A file of a data set, unpacked on the fly when its first bytes are gzip's, whatever it is called."""
+    for candidate in (name, name.removesuffix(".gz")):
+        path = place / candidate
+        if path.is_file():
+            with path.open("rb") as raw:
+                packed = raw.read(2) == b"\x1f\x8b"
+            return gzip.open(path, "rb") if packed else path.open("rb")  # type: ignore[return-value]
+    raise DataError(f"{place / name} does not exist.")
+
+
+@contextlib.contextmanager
+def open_member(archive: Path, member: str, most: int = 1 << 31) -> Iterator[IO[bytes]]:
+    """One member of a zip archive, by its exact name, as a stream; nothing is written to disk.
+
+    `most` bounds what it may unpack to: a damaged or hostile archive must not fill the memory.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            try:
+                info = opened.getinfo(member)
+            except KeyError:
+                raise DataError(f"{archive} has no member {member!r}; it is not the published archive.") from None
+            if info.file_size > most:
+                raise DataError(f"{member!r} in {archive} unpacks to {info.file_size:,} bytes, more than {most:,}.")
+            with opened.open(info) as stream:
+                yield stream
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{archive} is not a readable zip archive ({error}). Fetch it again.") from error
+
+
+# -- checks -------------------------------------------------------------------------------------------------------
+
+
+def _on_disk(place: Path, file: File) -> Path | None:
+    return next((place / name for name in file.names if (place / name).is_file()), None)
+
+
+def _find(source: Path, name: str, file: File) -> Path | None:
+    if source.is_file():
+        return source if source.name in file.names else None
+    for place in (source, source / name):
+        found = _on_disk(place, file)
+        if found is not None:
+            return found
+    return None
+
+
+def _is_right(path: Path, file: File) -> bool:
+    try:
+        _check(path, file)
+    except DataError:
+        return False
+    return True
+
+
+def _check(path: Path, file: File) -> None:
+    """Raise a DataError unless the bytes, or the bytes they unpack to, are the published ones."""
+    with path.open("rb") as raw:
+        got = _sha256(iter(lambda: raw.read(PIECE), b""))
+    if got == file.sha256:
+        return
+    if file.content_sha256 is not None:
+        try:
+            with open_file(path.parent, path.name) as stream:
+                content = _sha256(iter(lambda: stream.read(PIECE), b""))
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            content = "damaged"
+        if content == file.content_sha256:
+            return
+    size = path.stat().st_size
+    cut = f" It is shorter than the published {file.size:,} bytes: cut off?" if size < file.size else ""
+    raise DataError(
+        f"{path} is not the published {file.name}: {size:,} bytes with SHA-256 {got}, expected {file.size:,} bytes with "
+        f"{file.sha256}.{cut}"
+    )
+
+
+def _sha256(pieces: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+# -- download -----------------------------------------------------------------------------------------------------
+
+
+def _open_url(request: urllib.request.Request) -> Any:
+    return urllib.request.urlopen(request, timeout=TIMEOUT)
+
+
+def _download(file: File, place: Path, progress: bool, opener: Opener) -> None:
+    """From the first address that gives the right bytes."""
+    part, failures = place / (file.name + ".part"), []
+    for url in file.urls:
+        try:
+            _transfer(url, file, part, progress, opener)
+            _check(part, file)
+        except DataError as error:
+            part.unlink(missing_ok=True)  # wrong bytes are not worth continuing
+            failures.append(f"{url}: {error}")
+        except (OSError, urllib.error.URLError) as error:
+            failures.append(f"{url}: {error}")
+        else:
+            os.replace(part, place / file.name)
+            return
+    raise DataError(
+        f"{file.name} could not be downloaded. "
+        + " ".join(failures)
+        + f" Run the command again to continue, or put the file into {place} by hand."
+    )
+
+
+def _transfer(url: str, file: File, part: Path, progress: bool, opener: Opener) -> None:
+    done = part.stat().st_size if part.exists() else 0
+    if done == file.size:
+        return  # stopped between the last byte and the checksum
+    if done > file.size:
+        done = 0
+    request = urllib.request.Request(url, headers={"User-Agent": "inbounds"})
+    if done:
+        request.add_header("Range", f"bytes={done}-")
+    with opener(request) as answer:
+        if done and getattr(answer, "status", 200) != 206:
+            done = 0  # the server sends the whole file
+        bar = tqdm(
+            total=file.size, initial=done, desc=file.name, unit="B", unit_scale=True,
+            disable=not (progress and sys.stderr.isatty()), leave=False,
+        )  # fmt: skip
+        with part.open("ab" if done else "wb") as out, bar:
+            while piece := answer.read(PIECE):
+                done += len(piece)
+                if done > file.size:
+                    raise DataError(f"more than the published {file.size:,} bytes arrived")
+                out.write(piece)
+                bar.update(len(piece))
+    if done < file.size:
+        raise OSError(f"the connection ended after {done:,} of {file.size:,} bytes")
+
+
+__all__ = [
+    "DataError",
+    "Dataset",
+    "File",
+    "add",
+    "dataset",
+    "datasets",
+    "fetch",
+    "folder",
+    "load",
+    "missing",
+    "open_file",
+    "open_member",
+]
