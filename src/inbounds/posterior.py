@@ -82,6 +82,16 @@ class Posterior:
         self.gradient = gradient
         self.data = check_data(data)
         self.num_data = num_data(self.data)
+        self.batch_size: int | None = None  # rows a minibatch where `sample` is not told; None: all of them
+
+    @property
+    def knows_shapes(self) -> bool:
+        """Whether `start` has the shapes of theta: priors know them, supports alone do not."""
+        return self.priors is not None
+
+    def deterministics(self, theta: PyTree) -> dict[str, jax.Array]:
+        """What else has a posterior: named functions of theta. None but in models that declare some."""
+        return {}
 
     def log_prior(self, theta: PyTree) -> jax.Array:
         """log p(theta), summed over the variables."""
@@ -194,8 +204,12 @@ def _moderate_draw(key: jax.Array, prior: dist.Distribution) -> jax.Array:
 
     A single draw of Gamma(0.05, 1) may be 1e-60, and one of a Cauchy 1e6: a chain would spend its burn-in coming back.
     """
-    transform = tf.default(prior.support)
-    proxies = transform.inv(prior.sample(key, (15,)))
+    return middle_of_draws(tf.default(prior.support), prior.sample(key, (15,)))
+
+
+def middle_of_draws(transform: tf.Transform, draws: jax.Array) -> jax.Array:
+    """The middle of a few draws of theta (leading axis), coordinate by coordinate in proxy space."""
+    proxies = transform.inv(draws)
     return transform(jnp.median(jnp.nan_to_num(proxies, posinf=30.0, neginf=-30.0).clip(-30.0, 30.0), axis=0))
 
 

@@ -48,7 +48,7 @@ def sample(
         num_steps: steps of each chain, burn-in included.
         burn_in: first steps whose draws are not kept.
         thin: keep every `thin`-th step.
-        batch_size: rows a minibatch; None takes all the data in every step.
+        batch_size: rows a minibatch; None takes what the posterior says (a NumPyro model's `subsample_size`), or all the data.
         num_chains: independent chains, run side by side.
         seed: a whole number; the same seed gives the same draws, however the run is cut into chunks.
         init: a start for all the chains, a tree with a leading axis of `num_chains`, a function of a random key, or
@@ -65,7 +65,9 @@ def sample(
     """
     _check_run(kernel, num_steps, burn_in, thin, num_chains, seed)
     posterior = kernel.posterior
-    source = source_for(posterior.data, batch_size, _batching(kernel, batching))
+    source = source_for(
+        posterior.data, posterior.batch_size if batch_size is None else batch_size, _batching(kernel, batching)
+    )
     noise_key, batch_key, init_key, shuffle_key = jax.random.split(jax.random.key(seed), 4)
     starts = _starts(kernel, init, num_chains, init_key)
     schedule, size = _check_step_size(step_size, num_steps, num_chains)
@@ -272,7 +274,7 @@ def _starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array) -> PyTre
 
 def _has_chain_axis(kernel: Kernel, init: Any, num_chains: int) -> bool:
     """Whether `init` holds one start a chain: only where the priors say what shape one start has."""
-    if init is None or callable(init) or kernel.posterior.priors is None:
+    if init is None or callable(init) or not kernel.posterior.knows_shapes:
         return False
     one = jax.eval_shape(kernel.posterior.start, jax.random.key(0))
     got = jax.tree.map(np.shape, init)
