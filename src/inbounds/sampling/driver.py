@@ -38,6 +38,8 @@ def sample(
     progress: bool = True,
     batching: str | None = None,
     chunk_steps: int | None = None,
+    monitor: Callable[[int, Any], None] | None = None,
+    on_failure: str = "raise",
 ) -> Draws:
     """Run chains of `kernel` and return their draws.
 
@@ -58,6 +60,9 @@ def sample(
         batching: "epochs" (shuffled, read as contiguous slices), "replacement" (independent minibatches), or None: the second
             for kernels that correct for gradient noise, which assume it, the first for all others.
         chunk_steps: most steps between two looks at the chains; None adapts to the speed of the run.
+        monitor: called between two chunks with the number of steps done and what `collect` has gathered so far.
+        on_failure: "raise", or "continue": where a chain becomes non-finite the others go on, and its own draws are NaN.
+            For many step sizes tried side by side.
 
     Raises:
         ValueError: the arguments do not fit; nothing has run.
@@ -86,6 +91,7 @@ def sample(
     program = Program(kernel, source, schedule, collector, num_chains, thin, dimension)
     dtype = jax.tree.leaves(starts)[0].dtype
     run = _Run(program, arrays, keys, jnp.asarray(size, dtype), num_steps, burn_in, chunk_steps)
+    run.monitor, run.throws = monitor, _throws(on_failure)
     return run.go(Carry(state, collected), progress)
 
 
@@ -104,6 +110,8 @@ class _Run:
             self.chunk_blocks = max(1, min(self.chunk_blocks, chunk_steps // program.block_steps))
         self.adaptive = chunk_steps is None
         self.record = Record(program, burn_in)
+        self.monitor: Callable[[int, Any], None] | None = None
+        self.throws = True
 
     def go(self, carry: Carry, progress: bool) -> Draws:
         program, length = self.program, self.program.block_steps
@@ -120,10 +128,12 @@ class _Run:
                 carry, rows, finite = self.chunk(carry, done, blocks, self.num_steps)
                 after = min(self.num_steps, done + blocks * length)
                 self.record.add(rows, done, after)
-                if not all(bool(np.all(leaf)) for leaf in jax.tree.leaves(finite)):
+                if self.throws and not _all_finite(finite):
                     raise self._diagnose(before, carry, done, began)
                 bar.update(after - done)
                 done = after
+                if self.monitor is not None:
+                    self.monitor(done, self._collected(carry))
                 blocks = self._next_blocks(blocks, time.perf_counter() - clock)
         return self._draws(carry, done, began)
 
@@ -141,14 +151,16 @@ class _Run:
         wanted = 64 * blocks if blocks == 1 else int(blocks * CHUNK_SECONDS / max(seconds, 1e-6))
         return max(1, min(self.chunk_blocks, wanted, 64 * blocks))
 
-    def _draws(self, carry: Carry, done: int, began: float) -> Draws:
+    def _collected(self, carry: Carry) -> Any:
         collector = self.program.collector
-        results = None if collector is None else jax.device_get(jax.vmap(collector.result)(carry.collected))
+        return None if collector is None else jax.device_get(jax.vmap(collector.result)(carry.collected))
+
+    def _draws(self, carry: Carry, done: int, began: float) -> Draws:
         return self.record.draws(
             step_size=self.program.schedule or np.asarray(self.step_size),
             num_steps=done,
             state=carry.state,
-            collected=results,
+            collected=self._collected(carry),
             seconds=time.perf_counter() - began,
         )
 
@@ -231,6 +243,12 @@ def _check_run(kernel: Any, num_steps: int, burn_in: int, thin: int, num_chains:
             f"The preconditioner adapts for {kernel.adapt_steps:,} steps, and draws made while it does are not from the "
             f"posterior: burn_in={burn_in:,} must be at least {kernel.adapt_steps:,}."
         )
+
+
+def _throws(on_failure: str) -> bool:
+    if on_failure not in ("raise", "continue"):
+        raise ValueError(f'`on_failure` must be "raise" or "continue"; got {on_failure!r}.')
+    return on_failure == "raise"
 
 
 def _batching(kernel: Kernel, batching: str | None) -> str:
