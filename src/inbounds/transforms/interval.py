@@ -6,6 +6,7 @@ which is where precision matters. Each core gives t, f', -q = -f''/f' (at p > 0)
 
 import math
 
+import jax
 import jax.numpy as jnp
 from numpyro.distributions import constraints
 
@@ -300,6 +301,8 @@ class Probit(Interval):
         log_tail = jnp.log(tail)
         twice_log = -2 * (log_tail + math.log(2))
         m = jnp.sqrt(jnp.maximum(twice_log - jnp.log1p(math.pi / 2 * twice_log), 0.0))
-        for _ in range(5):
-            m = jnp.maximum(m + (Probit._log_tail(m) - log_tail) / Probit._rate(m), 0.0)
-        return m
+
+        def improve(_, m):
+            return jnp.maximum(m + (Probit._log_tail(m) - log_tail) / Probit._rate(m), 0.0)
+
+        return jax.lax.fori_loop(0, 5, improve, m)

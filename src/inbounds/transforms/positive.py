@@ -6,6 +6,7 @@ All of them behave like exp at the lower end or decay faster; all but `Exp` beco
 
 import math
 
+import jax
 import jax.numpy as jnp
 from numpyro.distributions import constraints
 
@@ -323,12 +324,10 @@ class IntegratedProbit(HalfLine):
 
 def newton(kind, theta, start, steps):
     """Solve f(p) = theta: in log theta below 1, where f is nearly exponential, in theta above, where it is straight."""
-    p, small, log_theta = start, theta < 1, jnp.log(theta)
-    for _ in range(steps):
-        step = jnp.where(
-            small,
-            (kind._log_value(p) - log_theta) / kind._rate(p),
-            (kind._value(p) - theta) / kind._derivative(p),
-        )
-        p = p - step
-    return p
+    log_theta = jnp.log(theta)
+
+    def improve(_, p):
+        by_logarithm = (kind._log_value(p) - log_theta) / kind._rate(p)
+        return p - jnp.where(theta < 1, by_logarithm, (kind._value(p) - theta) / kind._derivative(p))
+
+    return jax.lax.fori_loop(0, steps, improve, start)
