@@ -66,15 +66,20 @@ def test_log_det_and_drift_agree_with_autodiff(name):
 def test_round_trip_shapes_batches_and_support(name):
     transform, size = CASES[name]
     phi = jnp.asarray(np.random.default_rng(1).normal(size=(2, 5, size)), jnp.float32)
-    theta = transform(phi)
+
+    def everything(phi):
+        theta, point = transform(phi), transform.evaluation_point(phi)
+        drift = transform.pull_back(phi, point, jnp.ones_like(point))
+        return theta, transform.codomain(theta), transform.inv(theta), drift, transform.log_abs_det_jacobian(phi, theta)
+
+    theta, inside, back, drift, log_det = jax.jit(everything)(phi)
     assert theta.dtype == jnp.float32
     assert transform.unconstrained_shape(theta.shape) == phi.shape
     assert transform.forward_shape(phi.shape) == theta.shape
-    assert np.all(transform.codomain(theta))
-    np.testing.assert_allclose(transform.inv(theta), phi, rtol=1e-3, atol=1e-3)
-    drift = transform.pull_back(phi, transform.evaluation_point(phi), jnp.ones_like(theta))
+    assert np.all(inside)
+    np.testing.assert_allclose(back, phi, rtol=1e-3, atol=1e-3)
     assert drift.shape == phi.shape
-    assert transform.log_abs_det_jacobian(phi, theta).shape == (2, 5)
+    assert log_det.shape == (2, 5)
 
 
 @pytest.mark.parametrize("name", CASES)
