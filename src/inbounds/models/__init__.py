@@ -1,0 +1,3 @@
+"""Models that people can use as they are."""
+
+from inbounds.models.binary_network import BinaryNetwork as BinaryNetwork

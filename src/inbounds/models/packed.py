@@ -1,0 +1,162 @@
+"""Networks of one-bit weights: in memory, on disk, and their predictions. NumPy only.
+
+This module imports nothing but NumPy and the standard library, so that a device that only predicts can take this one file.
+The format is described in `docs/binary-networks.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+MAGIC = b"IBNET\x00\x00\x01"  # the last byte is the version
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+    "sign": lambda x: np.where(x >= 0, 1, -1).astype(x.dtype),
+    "hardtanh": lambda x: np.clip(x, -1, 1),
+}
+
+
+@dataclass(frozen=True)
+class PackedNetworks:
+    """Binary networks that predict together, one bit a weight.
+
+    Args:
+        bits: (networks, bytes), each row the weights of all layers in C order, 1 for +1 and 0 for -1, first weight in the
+            highest bit of the first byte.
+        layers: widths: inputs, hidden units, outputs.
+        activation: of the hidden units.
+        logit_scale: what the outputs are multiplied with before softmax.
+        intercepts: values of the constant inputs that every layer sees beside its own, in units of the square root
+            of its number of inputs; empty for none.
+        center, scale: inputs enter as (x - center) / scale; one number each, or one an input.
+        classes: label of each output.
+    """
+
+    bits: np.ndarray
+    layers: tuple[int, ...]
+    activation: str
+    logit_scale: float
+    intercepts: tuple[float, ...]
+    center: np.ndarray
+    scale: np.ndarray
+    classes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.bits)
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Shape of each layer's weights, constant inputs included."""
+        extra = len(self.intercepts)
+        return [(fan_in + extra, out) for fan_in, out in zip(self.layers[:-1], self.layers[1:], strict=True)]
+
+    @property
+    def num_weights(self) -> int:
+        return sum(rows * columns for rows, columns in self.shapes)
+
+    def weights(self, network: int) -> list[np.ndarray]:
+        """The layers of one network, as float32 of -1 and +1."""
+        signs = np.unpackbits(self.bits[network], count=self.num_weights).astype(np.float32) * 2 - 1
+        layers, start = [], 0
+        for rows, columns in self.shapes:
+            layers.append(signs[start : start + rows * columns].reshape(rows, columns))
+            start += rows * columns
+        return layers
+
+    def predict_proba(self, x: np.ndarray, rows: int = 8_192) -> np.ndarray:
+        """Mean over the networks of their softmax outputs, (rows, classes)."""
+        x = np.asarray(x)
+        mean = np.zeros((len(x), self.layers[-1]))
+        for network in range(len(self)):
+            weights = self.weights(network)
+            for first in range(0, len(x), rows):
+                part = slice(first, first + rows)
+                mean[part] += _softmax(self._logits(weights, x[part]))
+        return mean / len(self)
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """The most probable class of each row."""
+        return self.classes[np.argmax(self.predict_proba(x), axis=1)]
+
+    def _logits(self, weights: list[np.ndarray], x: np.ndarray) -> np.ndarray:
+        x = ((x - self.center) / self.scale).astype(np.float32)
+        for depth, layer in enumerate(weights):
+            fan_in = x.shape[1]
+            if depth:
+                x = ACTIVATIONS[self.activation](x)
+            total = x @ layer[:fan_in]
+            for value, row in zip(self.intercepts, layer[fan_in:], strict=True):
+                total += np.float32(value * np.sqrt(fan_in)) * row
+            x = total / np.float32(np.sqrt(fan_in))
+        return x * np.float32(self.logit_scale)
+
+    def write(self, path: str | os.PathLike) -> Path:
+        """Write the one-bit format; the file appears whole or not at all."""
+        header = {
+            "layers": list(self.layers),
+            "activation": self.activation,
+            "logit_scale": float(self.logit_scale),
+            "intercepts": [float(value) for value in self.intercepts],
+            "networks": len(self),
+            "inputs": int(np.size(self.center)),
+            "classes": self.classes.tolist(),
+        }
+        text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+        text += b" " * (-(len(text) + len(MAGIC) + 4) % 8)
+        content = MAGIC + struct.pack("<I", len(text)) + text
+        for array in (self.center, self.scale):
+            content += np.asarray(array, "<f4").ravel().tobytes()
+        content += np.ascontiguousarray(self.bits, np.uint8).tobytes()
+        content += struct.pack("<I", zlib.crc32(content))
+        return write_whole(path, content)
+
+
+def read(path: str | os.PathLike) -> PackedNetworks:
+    """Read a file that `PackedNetworks.write` wrote; a damaged or foreign file is a ValueError that says so."""
+    content = Path(path).read_bytes()
+    if content[:5] != MAGIC[:5]:
+        raise ValueError(f"{path} does not hold exported binary networks: it begins with {content[:8]!r}.")
+    if content[:8] != MAGIC:
+        raise ValueError(f"{path} has format version {content[7]}, this reader knows version {MAGIC[7]}.")
+    if len(content) < 16 or zlib.crc32(content[:-4]) != struct.unpack("<I", content[-4:])[0]:
+        raise ValueError(f"{path} is damaged or cut off: its checksum is wrong.")
+    (length,) = struct.unpack("<I", content[8:12])
+    header = json.loads(content[12 : 12 + length])
+    body, inputs = content[12 + length : -4], header["inputs"]
+    center, scale = np.frombuffer(body, "<f4", 2 * inputs).reshape(2, inputs)
+    bits = np.frombuffer(body, np.uint8, offset=8 * inputs).reshape(header["networks"], -1)
+    return PackedNetworks(
+        bits=bits,
+        layers=tuple(header["layers"]),
+        activation=header["activation"],
+        logit_scale=header["logit_scale"],
+        intercepts=tuple(header["intercepts"]),
+        center=center,
+        scale=scale,
+        classes=np.asarray(header["classes"]),
+    )
+
+
+def write_whole(path: str | os.PathLike, content: bytes) -> Path:
+    """Write a file through a neighbour that replaces it, so that nobody ever sees half of it."""
+    path = Path(path)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
