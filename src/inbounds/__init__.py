@@ -5,6 +5,8 @@ from inbounds import gradients as gradients
 from inbounds import preconditioners as preconditioners
 from inbounds import schedules as schedules
 from inbounds import transforms as transforms
+from inbounds import trees as trees
+from inbounds.from_numpyro import from_numpyro as from_numpyro
 from inbounds.kernels import Info as Info
 from inbounds.kernels import Kernel as Kernel
 from inbounds.kernels import baoab as baoab

@@ -190,7 +190,7 @@ class _ControlVariate(_Minibatch):
         return state._replace(smoothed=moving)
 
 
-def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", smoothing: float = 0.99) -> Any:
+def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", smoothing: float = 0.995) -> Any:
     r"""The plain stochastic gradient.
 
     $$\hat g(\theta) = \nabla \log p(\theta) + \frac{N}{|S|} \sum_{i \in S} \nabla \log p(x_i \mid \theta)$$
@@ -209,7 +209,7 @@ def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", s
 
 
 def control_variate(
-    posterior: Posterior | None = None, *, center: PyTree, variance: str = "halves", smoothing: float = 0.99
+    posterior: Posterior | None = None, *, center: PyTree, variance: str = "halves", smoothing: float = 0.995
 ) -> Any:
     r"""Minibatch gradient of the difference to a fixed centre, usually the mode (Baker et al. 2019).
 
@@ -231,7 +231,7 @@ def control_variate(
 
 
 def svrg(
-    posterior: Posterior | None = None, *, every: int = 1_000, variance: str = "halves", smoothing: float = 0.99
+    posterior: Posterior | None = None, *, every: int = 1_000, variance: str = "halves", smoothing: float = 0.995
 ) -> Any:
     """A control variate whose centre moves to the current theta every so many steps (Dubey et al. 2016).
 
@@ -254,7 +254,8 @@ def svrg(
 def full_gradient(posterior: Posterior, theta: PyTree) -> PyTree:
     """The exact gradient of log pi at theta, over all the data."""
     if posterior.gradient is not None:
-        return posterior.gradient(theta, posterior.data)
+        data = posterior.data
+        return posterior.gradient(theta, data.all_rows() if hasattr(data, "all_rows") else data)
     prior = jax.grad(posterior.log_prior)(theta)
     if posterior.log_likelihood is None:
         return prior

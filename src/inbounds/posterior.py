@@ -17,7 +17,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from inbounds import transforms as tf
-from inbounds.data.arrays import check_data, num_data
+from inbounds.data.arrays import check_data, is_source, num_data
 from inbounds.space import is_constraint
 from inbounds.trees import PyTree, variable_name
 
@@ -92,6 +92,13 @@ class Posterior:
     def deterministics(self, theta: PyTree) -> dict[str, jax.Array]:
         """What else has a posterior: named functions of theta. None but in models that declare some."""
         return {}
+
+    def observed(self) -> dict[str, np.ndarray]:
+        """The data by name, where they are arrays."""
+        if self.data is None or is_source(self.data):
+            return {}
+        leaves = jax.tree_util.tree_leaves_with_path(self.data)
+        return {variable_name(path) if path else "data": np.asarray(leaf) for path, leaf in leaves}
 
     def log_prior(self, theta: PyTree) -> jax.Array:
         """log p(theta), summed over the variables."""

@@ -47,7 +47,7 @@ class Draws:
         """Draws of theta, strictly inside the support: a tree of arrays (chain, draw, ...)."""
         if self.phi is None:
             raise ValueError("This run collected running statistics and stored no draws: see `draws.collected`.")
-        return _constrained(self.kernel, self.phi)
+        return _of_all_draws(self.kernel.constrain, self.phi)
 
     @property
     def num_chains(self) -> int:
@@ -62,16 +62,62 @@ class Draws:
         return self.kernel.space.log_gap(jax.tree.map(np.asarray, self.phi))
 
     def variables(self) -> dict[str, np.ndarray]:
-        """Draws by name: one array (chain, draw, ...) a leaf of theta."""
-        return {variable_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(self.theta)}
+        """Draws by name: one array (chain, draw, ...) a leaf of theta, and one a deterministic site of the model."""
+        leaves = jax.tree_util.tree_leaves_with_path(self.theta)
+        return {variable_name(path): leaf for path, leaf in leaves} | self.deterministics()
 
-    def to_arviz(self) -> Any:
-        """An xarray DataTree with groups `posterior` and `sample_stats`, as ArviZ takes it."""
+    def deterministics(self) -> dict[str, np.ndarray]:
+        """Draws of the functions of theta that the posterior names (`numpyro.deterministic`), by name."""
+        return self._deterministics
+
+    @cached_property
+    def _deterministics(self) -> dict[str, np.ndarray]:
+        named = self.kernel.posterior.deterministics
+        if not jax.eval_shape(named, jax.tree.map(lambda leaf: leaf[0, 0], self.theta)):
+            return {}
+        return _of_all_draws(named, self.theta)
+
+    def flat(self) -> PyTree:
+        """Draws of theta with the chains one after the other, as `numpyro.infer.Predictive` takes them."""
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.theta)
+
+    def to_arviz(self, *, log_likelihood: bool = False, coords: dict | None = None, dims: dict | None = None) -> Any:
+        """An xarray DataTree as ArviZ takes it: `posterior`, `sample_stats` and, where there are data, `observed_data`.
+
+        Args:
+            log_likelihood: add the log likelihood of every datum at every draw, for `arviz_stats.loo`. It has the size
+                chains x draws x data: thin first where that is too much.
+            coords: names along the dimensions, such as `{"city": ["Oslo", "Bergen"]}`.
+            dims: the dimensions of each variable, such as `{"rate": ["city"]}`.
+        """
         arviz_base = _arviz("arviz_base")
+        groups = {"posterior": self.variables(), "sample_stats": self.stats}
+        observed = self.kernel.posterior.observed()
+        if observed:
+            groups["observed_data"] = observed
+        if log_likelihood:
+            groups["log_likelihood"] = self._log_likelihood(next(iter(observed)) if len(observed) == 1 else "data")
         return arviz_base.from_dict(
-            {"posterior": self.variables(), "sample_stats": self.stats},
+            groups,
+            coords=coords,
+            dims=dims,
             attrs={"/": {"kernel": self.kernel.name, "inference_library": "inbounds", "burn_in": self.burn_in}},
         )
+
+    def _log_likelihood(self, name: str) -> dict[str, np.ndarray]:
+        """log p(x_i | theta) of every datum at every draw, a slice of the data at a time."""
+        posterior = self.kernel.posterior
+        if posterior.log_likelihood is None or posterior.num_data is None:
+            raise ValueError(
+                "The log likelihood of each datum is not known: the posterior has no `log_likelihood` with `data` in arrays."
+            )
+        likelihood, rows = posterior.log_likelihood, max(1, 2**22 // (self.num_chains * self.num_draws))
+        terms = jax.jit(jax.vmap(jax.vmap(likelihood, in_axes=(0, None)), in_axes=(0, None)))
+        parts = [
+            np.asarray(terms(self.theta, jax.tree.map(lambda leaf, i=i: leaf[i : i + rows], posterior.data)))
+            for i in range(0, posterior.num_data, rows)
+        ]
+        return {name: np.concatenate(parts, axis=-1)}
 
     def summary(self) -> Summary:
         """Mean, sd, quantiles, effective sample size and R-hat of every number, with warnings worth reading.
@@ -208,14 +254,14 @@ def _step_sizes(step_size: Callable | np.ndarray, counts: np.ndarray, chains: in
     return np.broadcast_to(np.reshape(step_size, (-1, 1)), (chains, counts.size))
 
 
-def _constrained(kernel: Kernel, phi: PyTree) -> PyTree:
-    """theta of all the draws, in slices of the draw axis so that the device never holds twice the store."""
-    constrain = jax.jit(jax.vmap(jax.vmap(kernel.constrain)))
+def _of_all_draws(function: Callable, phi: PyTree) -> PyTree:
+    """`function` of every draw, in slices of the draw axis so that the device never holds twice the store."""
+    each = jax.jit(jax.vmap(jax.vmap(function)))
     draws = jax.tree.leaves(phi)[0].shape[1]
     width = max(1, sum(leaf[:, :1].size for leaf in jax.tree.leaves(phi)))
     rows = max(1, 2**24 // width)
     parts = [
-        jax.tree.map(np.asarray, constrain(jax.tree.map(lambda leaf, i=i: leaf[:, i : i + rows], phi)))
+        jax.tree.map(np.asarray, each(jax.tree.map(lambda leaf, i=i: leaf[:, i : i + rows], phi)))
         for i in range(0, draws, rows)
     ]
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
@@ -247,7 +293,7 @@ def summarise(draws: Draws) -> Summary:
 
 def _ess_and_rhat(draws: Draws) -> dict[str, dict[str, np.ndarray]]:
     arviz_stats = _arviz("arviz_stats")
-    posterior = draws.to_arviz()["posterior"]
+    posterior = _arviz("arviz_base").from_dict({"posterior": draws.variables()})["posterior"]
     ess = arviz_stats.ess(posterior)
     # One chain has no between-chain variance: R-hat is then that of its two halves.
     rhat = arviz_stats.rhat(posterior) if draws.num_chains > 1 else None

@@ -1,0 +1,309 @@
+"""A NumPyro model becomes a posterior: its minibatch gradients are unbiased, its sites keep their names."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.infer import Predictive
+from numpyro.infer.util import log_density
+
+import inbounds as ib
+
+GENERATOR = np.random.default_rng(0)
+N, GROUPS = 24, 3
+X = GENERATOR.normal(size=(N, 2)).astype(np.float32)
+Y = (X @ [0.5, -1.0] + GENERATOR.normal(size=N)).astype(np.float32)
+GROUP = GENERATOR.integers(0, GROUPS, N)
+MASK = GENERATOR.uniform(size=N) < 0.7
+WIDE = GENERATOR.normal(size=(N, 4)).astype(np.float32)
+
+
+def regression(x, y=None, size=6):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    scale = numpyro.sample("scale", dist.HalfNormal(2.0))
+    numpyro.deterministic("precision", scale**-2)
+    with numpyro.plate("data", len(x), subsample_size=size) as rows:
+        numpyro.deterministic("fitted", x[rows] @ weights)
+        numpyro.sample("y", dist.Normal(x[rows] @ weights, scale), obs=None if y is None else y[rows])
+
+
+def with_subsample(x, y, size=6):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("data", len(x), subsample_size=size):
+        x, y = numpyro.subsample(x, event_dim=1), numpyro.subsample(y, event_dim=0)
+        numpyro.sample("y", dist.Normal(x @ weights, 1.0), obs=y)
+
+
+def with_groups(group, y, size=6):
+    spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+    with numpyro.plate("groups", GROUPS):
+        level = numpyro.sample("level", dist.Normal(0.0, spread))
+    with numpyro.plate("data", len(y), subsample_size=size) as rows:
+        numpyro.sample("y", dist.Normal(level[group[rows]], 1.0), obs=y[rows])
+
+
+def with_mask_scale_and_factors(x, y, mask, size=6):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    numpyro.factor("ridge", -jnp.sum(weights**2))
+    numpyro.sample("anchor", dist.Normal(weights[0], 1.0), obs=jnp.asarray(0.3))
+    with numpyro.plate("data", len(y), subsample_size=size) as rows:
+        with handlers.mask(mask=mask[rows]), handlers.scale(scale=0.5):
+            numpyro.sample("y", dist.Normal(x[rows] @ weights, 1.0), obs=y[rows])
+        numpyro.factor("penalty", -jnp.abs(x[rows] @ weights))
+
+
+def with_a_plate_around(wide, size=6):
+    with numpyro.plate("columns", wide.shape[1], dim=-1):
+        center = numpyro.sample("center", dist.Normal(0, 1))
+        with numpyro.plate("data", len(wide), subsample_size=size, dim=-2) as rows:
+            numpyro.sample("y", dist.Normal(center, 1.0), obs=wide[rows])
+
+
+def two_plates_of_one_size(x, y, size=6):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("data", len(y), subsample_size=size) as rows:
+        numpyro.sample("y", dist.Normal(x[rows] @ weights, 1.0), obs=y[rows])
+    with numpyro.plate("again", len(y), subsample_size=size) as rows:
+        numpyro.sample("z", dist.Normal(x[rows] @ weights, 2.0), obs=2 * y[rows])
+
+
+MODELS = {
+    "indexing": (regression, (X, Y)),
+    "numpyro.subsample": (with_subsample, (X, Y)),
+    "a lookup of group levels": (with_groups, (GROUP, Y)),
+    "masks, scales and factors": (with_mask_scale_and_factors, (X, Y, MASK)),
+    "a plate around the data plate": (with_a_plate_around, (WIDE,)),
+    "two plates of one size": (two_plates_of_one_size, (X, Y)),
+}
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    return ib.from_numpyro(regression, X, y=Y)
+
+
+def full_gradient_by_numpyro(model, args, theta):
+    args = jax.tree.map(jnp.asarray, args)
+    return jax.jit(jax.grad(lambda t: log_density(model, args, {"size": None}, t)[0]))(theta)
+
+
+def assert_close(got, want):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4), dict(got), dict(want))
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_the_mean_of_the_minibatch_gradients_is_numpyros_full_gradient(case):
+    model, args = MODELS[case]
+    posterior = ib.from_numpyro(model, *args)
+    theta = posterior.start(jax.random.key(3))
+    estimate = jax.jit(ib.gradients.minibatch(posterior).gradient)
+    batches = np.random.default_rng(1).permutation(N).reshape(-1, 6)
+    gradients = [estimate(None, theta, jnp.asarray(batch)) for batch in batches]
+    mean = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *gradients)
+    full = full_gradient_by_numpyro(model, args, theta)
+    assert_close(mean, full)
+    both = jax.jit(lambda t: (ib.gradients.full_gradient(posterior, t), jax.grad(posterior.log_density)(t)))
+    for gradient in both(theta):
+        assert_close(gradient, full)
+    assert not np.allclose(jax.tree.leaves(gradients[0])[0], jax.tree.leaves(full)[0], rtol=1e-3)
+    assert jax.eval_shape(posterior.log_likelihood, theta, jnp.arange(5)).shape == (5,)
+    assert posterior.num_data == N
+    assert posterior.batch_size == 6
+
+
+def nested(wide, rows_size=6, columns_size=2):
+    center = numpyro.sample("center", dist.Normal(0, 1))
+    outer = numpyro.plate("columns", wide.shape[1], subsample_size=columns_size, dim=-1)
+    inner = numpyro.plate("rows", len(wide), subsample_size=rows_size, dim=-2)
+    with outer as columns, inner as rows:
+        numpyro.sample("y", dist.StudentT(3.0, center, 1.0), obs=wide[rows[:, None], columns])
+
+
+def two_sizes(x, y, extra, first_size=6, second_size=2):
+    center = numpyro.sample("center", dist.Normal(0, 1))
+    with numpyro.plate("first", len(y), subsample_size=first_size) as rows:
+        numpyro.sample("y", dist.StudentT(3.0, center, 1.0), obs=y[rows])
+    with numpyro.plate("second", len(extra), subsample_size=second_size) as rows:
+        numpyro.sample("z", dist.StudentT(3.0, center, 2.0), obs=extra[rows])
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "names"),
+    [(nested, (WIDE,), ("rows", "columns")), (two_sizes, (X, Y, WIDE[0]), ("first", "second"))],
+    ids=["nested", "two sizes"],
+)
+def test_plates_that_cannot_share_rows_draw_them_independently_and_without_bias(model, args, names):
+    posterior = ib.from_numpyro(model, *args)
+    theta = {"center": jnp.asarray(0.7)}
+    gradient = jax.jit(posterior.gradient)
+    mean = np.mean(
+        [
+            gradient(theta, {names[0]: jnp.asarray(a), names[1]: jnp.asarray(b)})["center"]
+            for a in np.arange(N).reshape(-1, 6)
+            for b in np.arange(4).reshape(-1, 2)
+        ]
+    )
+    options = dict.fromkeys([f"{names[0]}_size", f"{names[1]}_size"])
+    full = jax.jit(jax.grad(lambda t: log_density(model, jax.tree.map(jnp.asarray, args), options, t)[0]))(theta)
+    np.testing.assert_allclose(mean, full["center"], rtol=1e-4)
+    ours = jax.jit(lambda t: ib.gradients.full_gradient(posterior, t))(theta)
+    np.testing.assert_allclose(ours["center"], full["center"], rtol=1e-4)
+    rows = posterior.data.plan(jax.random.key(0), jnp.arange(200))
+    assert rows[names[0]].shape == (200, 6)
+    assert int(rows[names[1]].max()) == 3
+    draws = ib.sample(ib.sgld(posterior), 1e-2, 50, num_chains=2, progress=False)
+    assert draws.theta["center"].shape == (2, 50)
+
+
+def test_draws_carry_the_sites_names_deterministics_included_and_predictive_takes_them(posterior):
+    draws = ib.sample(ib.sgld(posterior), 1e-3, 30, burn_in=10, num_chains=2, progress=False)
+    assert set(draws.theta) == {"weights", "scale"}
+    assert set(draws.variables()) == {"weights", "scale", "precision"}
+    np.testing.assert_allclose(draws.deterministics()["precision"], draws.theta["scale"] ** -2.0, rtol=1e-5)
+    assert draws.flat()["weights"].shape == (40, 2)
+    predicted = Predictive(regression, draws.flat())(jax.random.key(0), jnp.asarray(X), size=None)
+    assert predicted["y"].shape == (40, N)
+    np.testing.assert_array_equal(posterior.observed()["y"], Y)
+
+
+def test_the_draws_agree_with_the_same_posterior_written_by_hand(posterior):
+    by_hand = ib.Posterior(
+        {"scale": dist.HalfNormal(2.0), "weights": dist.Normal(0.0, 1.0).expand([2])},
+        lambda theta, batch: dist.Normal(batch["x"] @ theta["weights"], theta["scale"]).log_prob(batch["y"]),
+        {"x": X, "y": Y},
+    )
+    options = {"step_size": 1e-3, "num_steps": 40, "batch_size": 6, "seed": 3, "progress": False}
+    start = {"scale": 1.0, "weights": np.zeros(2, np.float32)}
+    one = ib.sample(ib.leimkuhler_matthews(by_hand), init=start, **options)
+    two = ib.sample(ib.leimkuhler_matthews(posterior), init=start, **options)
+    assert_close(two.theta, one.theta)
+
+
+def test_supports_choose_the_transforms_and_a_dict_overrides_them(posterior):
+    assert dict(posterior.variables())["scale"].lower_bound == 0
+    kernel = ib.sgld(posterior, transforms={"scale": "icll"})
+    assert kernel.space.transforms["scale"].name == "icll"
+    assert kernel.space.transforms["weights"].name == "identity"
+
+
+def test_a_model_without_a_data_plate_is_sampled_from_all_its_data():
+    posterior = ib.from_numpyro(regression, X, Y, size=None)
+    assert posterior.data is None
+    theta = posterior.start(jax.random.key(0))
+    assert_close(jax.grad(posterior.log_prior)(theta), full_gradient_by_numpyro(regression, (X, Y), theta))
+
+
+def test_another_batch_size_than_the_models_needs_no_change_to_the_model(posterior):
+    draws = ib.sample(ib.sgld(posterior), 1e-3, 5, batch_size=11, progress=False)
+    assert np.all(np.isfinite(draws.theta["weights"]))
+
+
+def test_both_forms_for_people_name_the_variables(posterior):
+    assert "scale in (0, inf)" in repr(posterior)
+    assert "data (24 rows, 6 a step)" in posterior._repr_html_()
+
+
+def discrete(y):
+    kind = numpyro.sample("kind", dist.Bernoulli(0.5))
+    numpyro.sample("y", dist.Normal(kind, 1.0), obs=y)
+
+
+def moving_support(y):
+    top = numpyro.sample("top", dist.HalfNormal(1.0))
+    part = numpyro.sample("part", dist.Uniform(0.0, top))
+    numpyro.sample("y", dist.Normal(part, 1.0), obs=y)
+
+
+def improper(y):
+    flat = numpyro.sample("flat", dist.ImproperUniform(dist.constraints.real, (), ()))
+    numpyro.sample("y", dist.Normal(flat, 1.0), obs=y)
+
+
+def local_latents(y):
+    with numpyro.plate("data", len(y), subsample_size=6) as rows:
+        each = numpyro.sample("each", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(each, 1.0), obs=y[rows])
+
+
+def outside(y):
+    center = numpyro.sample("center", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", len(y), subsample_size=6) as rows:
+        numpyro.sample("y", dist.Normal(center, 1.0), obs=y[rows])
+    numpyro.factor("sum", jnp.sum(y[rows] * center))
+
+
+def fixed_length(y, size=N):
+    center = numpyro.sample("center", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", size, subsample_size=6) as rows:
+        numpyro.sample("y", dist.Normal(center, 1.0), obs=y[rows])
+
+
+def not_indexed(y):
+    center = numpyro.sample("center", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", len(y), subsample_size=6):
+        numpyro.sample("y", dist.Normal(center, 1.0), obs=y)
+
+
+def counts(y):
+    rate = numpyro.sample("rate", dist.HalfNormal(1.0))
+    with numpyro.plate("data", len(y), subsample_size=6) as rows:
+        numpyro.sample("y", dist.Poisson(rate * jnp.log(y[rows])), obs=y[rows])
+
+
+def square_root(y):
+    center = numpyro.sample("center", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(jnp.sqrt(0.0 * center), 1.0), obs=y)
+
+
+def parameter(y):
+    numpyro.sample("y", dist.Normal(numpyro.param("slope", 0.0) + numpyro.sample("a", dist.Normal()), 1.0), obs=y)
+
+
+def nothing_latent(y):
+    numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+
+def empty_plate(y):
+    center = numpyro.sample("center", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", len(y), subsample_size=6):
+        pass
+    numpyro.sample("y", dist.Normal(center, 1.0), obs=y)
+
+
+def closed_over_numpy():
+    center = numpyro.sample("center", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", N, subsample_size=6) as rows:
+        numpyro.sample("y", dist.Normal(center, 1.0), obs=Y[rows])
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "said"),
+    [
+        (discrete, (Y,), "latent 'kind' is discrete .Bernoulli.*MixtureSameFamily"),
+        (moving_support, (Y,), "support of 'part' changes with another latent.*part_unit"),
+        (improper, (Y,), "prior of 'flat' is improper.*proper prior"),
+        (local_latents, (Y,), "latent 'each' is inside the data plate 'data'.*integrate it out"),
+        (regression, (X,), "latent 'y' is inside the data plate.*obs=None"),
+        (outside, (Y,), "'sum' is outside the data plate 'data' but depends on its rows"),
+        (fixed_length, (Y[:-1],), "Data of another length than their plate: 'data' has 24 rows"),
+        (fixed_length, (Y, 20), "'data' has 20 rows, but no array given has that length"),
+        (not_indexed, (Y,), "shapes that do not fit.*x.rows."),
+        (
+            counts,
+            (np.array([2, 3, 0, 3, 2, 4, 2], np.float32),),
+            "site 'y' .Poisson. has log probability.*first at .2,.",
+        ),
+        (square_root, (Y,), "gradient in 'center' is not"),
+        (parameter, (Y,), "`numpyro.param`, 'slope'"),
+        (nothing_latent, (Y,), "no latent site"),
+        (empty_plate, (Y,), "'data' has `subsample_size` but holds no observed site"),
+        (closed_over_numpy, (), "NumPy array.*jnp.asarray"),
+        (3, (), "must be a function"),
+    ],
+)
+def test_a_model_that_cannot_be_sampled_is_told_why_and_what_to_do(model, args, said):
+    with pytest.raises(ValueError, match=said):
+        ib.from_numpyro(model, *args)
