@@ -184,7 +184,7 @@ def check_data(data: PyTree) -> PyTree:
         if leaf.ndim == 0:
             raise ValueError(f"Data {name!r} is a scalar: the leading axis of every array is the datum.")
         lengths[name] = leaf.shape[0]
-        if np.issubdtype(leaf.dtype, np.inexact):
+        if leaf.size and np.issubdtype(leaf.dtype, np.inexact):
             finite = np.isfinite(np.asarray(leaf)).reshape(leaf.shape[0], -1).all(axis=1)
             if not finite.all():
                 bad = np.flatnonzero(~finite)

@@ -112,5 +112,6 @@ def sgnht(
         _proxy=lambda state: state.phi,
         constrain=space.constrain,
         _refresh=lambda state: state._replace(estimator=proxy_gradient.refresh(state.estimator, state.phi)),
+        independent_batches=True,  # the thermostat takes gradient noise for white
         adapt_steps=precondition.adapt_steps,
     )

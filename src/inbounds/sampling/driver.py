@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import trees
-from inbounds.data.arrays import is_source, source_for
+from inbounds.data.arrays import source_for
 from inbounds.kernels.base import Kernel, as_parameters
 from inbounds.sampling import health
 from inbounds.sampling.collect import as_collector
@@ -77,8 +78,7 @@ def sample(
     starts = _starts(kernel, init, num_chains, init_key)
     schedule, size = _check_step_size(step_size, num_steps, num_chains)
     arrays = source.prepare(shuffle_key)
-    chains = jnp.arange(num_chains)
-    keys = Keys(*(jax.vmap(lambda c, k=key: jax.random.fold_in(k, c))(chains) for key in (noise_key, batch_key)))
+    keys = Keys(_chain_keys(num_chains, noise_key), _chain_keys(num_chains, batch_key))
     one = jax.tree.map(lambda leaf: leaf[0], starts)
     plan = jax.eval_shape(source.plan, keys.batch[0], jnp.arange(1))
     plan = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), plan)
@@ -277,37 +277,40 @@ def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[C
 
 def _starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array) -> PyTree:
     """Starts of all the chains, checked to lie inside; leading axis = chain."""
-    keys = jax.vmap(lambda c: jax.random.fold_in(key, c))(jnp.arange(num_chains))
     draw = kernel.posterior.start if init is None else init
     if callable(draw):
-        starts = as_parameters(jax.tree.map(lambda *leaves: jnp.stack(leaves), *[draw(k) for k in keys]))
+        starts = as_parameters(_draw_starts(draw, num_chains, key))
     elif _has_chain_axis(kernel, init, num_chains):
         starts = as_parameters(init)
     else:
-        starts = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), as_parameters(init))
-    for chain in range(num_chains if _has_chain_axis(kernel, init, num_chains) or callable(draw) else 1):
-        kernel.space.check(jax.tree.map(lambda leaf, c=chain: leaf[c], starts))
+        one = as_parameters(init)
+        kernel.space.check(one)
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), one)
+    for chain in range(num_chains):
+        kernel.space.check(jax.tree.map(lambda leaf, c=chain: np.asarray(leaf)[c], starts))
     return starts
 
 
-def _has_chain_axis(kernel: Kernel, init: Any, num_chains: int) -> bool:
+@partial(jax.jit, static_argnums=(0, 1))
+def _draw_starts(draw: Callable[[jax.Array], PyTree], num_chains: int, key: jax.Array) -> PyTree:
+    return jax.vmap(lambda chain: draw(jax.random.fold_in(key, chain)))(jnp.arange(num_chains))
+
+
+def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
     """Whether `init` holds one start a chain: only where the priors say what shape one start has."""
-    if init is None or callable(init) or not kernel.posterior.knows_shapes:
+    if kernel.posterior.priors is None:
         return False
     one = jax.eval_shape(kernel.posterior.start, jax.random.key(0))
-    got = jax.tree.map(np.shape, init)
-    return (
-        jax.tree.structure(one) == jax.tree.structure(jax.tree.map(np.asarray, init))
-        and jax.tree.all(
-            jax.tree.map(lambda leaf, x: np.shape(x) == (num_chains, *leaf.shape), one, jax.tree.map(np.asarray, init))
-        )
-        if got
-        else False
-    )
+    if jax.tree.structure(one) != jax.tree.structure(init):
+        return False
+    return jax.tree.all(jax.tree.map(lambda leaf, x: np.shape(x) == (num_chains, *leaf.shape), one, init))
 
 
+@partial(jax.jit, static_argnums=0)
 def _start_chains(kernel: Kernel, starts: PyTree) -> Any:
     return jax.vmap(kernel.init)(starts)
 
 
-__all__ = ["is_source", "sample"]
+@partial(jax.jit, static_argnums=0)
+def _chain_keys(num_chains: int, key: jax.Array) -> jax.Array:
+    return jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))

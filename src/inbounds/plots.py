@@ -1,0 +1,184 @@
+"""Pictures, each drawn twice: for light pages and for dark ones. Needs matplotlib, `pip install "inbounds[cli]"`.
+
+Everything here takes plain arrays; colours are told apart by people who do not see red and green, and every method keeps its
+colour in every picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["DARK", "LIGHT", "Theme", "new_figure", "save"]
+
+_MATH = {"mathtext.fontset": "dejavusans", "svg.fonttype": "path", "svg.hashsalt": "inbounds"}
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of a page: of the text, the background, what is secondary, and the methods."""
+
+    name: str
+    ink: str
+    paper: str
+    soft: str
+    faint: str
+    families: Mapping[str, str]
+
+    def colour(self, family: str) -> str:
+        return self.families.get(family, self.ink)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            **_MATH,
+            "figure.facecolor": self.paper,
+            "axes.facecolor": self.paper,
+            "savefig.facecolor": self.paper,
+            "text.color": self.ink,
+            "axes.labelcolor": self.ink,
+            "axes.edgecolor": self.soft,
+            "xtick.color": self.soft,
+            "ytick.color": self.soft,
+            "xtick.labelcolor": self.ink,
+            "ytick.labelcolor": self.ink,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "font.size": 9.5,
+            "axes.titlesize": 10,
+            "axes.titlelocation": "left",
+            "legend.frameon": False,
+            "legend.fontsize": 8.5,
+            "lines.linewidth": 1.6,
+            "axes.grid": False,
+            "grid.color": self.faint,
+        }
+
+
+LIGHT = Theme(
+    "light",
+    ink="#1b1f24",
+    paper="#ffffff",
+    soft="#8c959f",
+    faint="#e4e8ec",
+    families={
+        "mirror": "#d97706",
+        "ito": "#c0569b",
+        "corv": "#0b62a8",
+        "lm": "#5fb3a1",
+        "lm-nc": "#00805e",
+        "lm-nc-estimated": "#6b8e23",
+        "floor": "#8c959f",
+    },
+)
+DARK = Theme(
+    "dark",
+    ink="#e8eaed",
+    paper="#14171a",
+    soft="#7d8792",
+    faint="#2a3037",
+    families={
+        "mirror": "#f6a94a",
+        "ito": "#e58cc4",
+        "corv": "#6cb6ff",
+        "lm": "#9be3d2",
+        "lm-nc": "#3ddc97",
+        "lm-nc-estimated": "#c3e07a",
+        "floor": "#7d8792",
+    },
+)
+
+
+def save(stem: Path, draw: Callable[[Theme], Any]) -> Path:
+    """Draw a picture and write `stem.png`, `stem.svg` and `stem-dark.svg`.
+
+    Args:
+        stem: the path without its ending.
+        draw: `draw(theme)`, which returns a figure from `new_figure`.
+    """
+    matplotlib = _matplotlib()
+    stem = Path(stem)
+    for theme, endings in ((LIGHT, (".png", ".svg")), (DARK, ("-dark.svg",))):
+        with matplotlib.rc_context(theme.settings()):
+            figure = draw(theme)
+            for ending in endings:
+                # No date in the file: the same results give the same bytes.
+                metadata = {"Date": None} if ending.endswith("svg") else {"Software": None}
+                figure.savefig(stem.with_name(stem.name + ending), dpi=150, metadata=metadata)
+    return stem
+
+
+def new_figure(rows: int, columns: int, width: float = 7.2, height: float = 2.4, **options: Any) -> tuple[Any, Any]:
+    """A figure and its axes (rows, columns); `height` is that of one row, in inches."""
+    _matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def histogram_against_density(axes: Any, theme: Theme, edges, shares, density: Callable, family: str, top: float) -> None:
+    """The histogram of draws as steps, filled, and the density that it should follow as a line.
+
+    Args:
+        axes: where to draw.
+        theme: the colours.
+        edges: of the bins; a last one at infinity is left out.
+        shares: of the draws, one a bin.
+        density: of the target, vectorised.
+        family: whose colour.
+        top: upper end of the axis, so that panels compare.
+    """
+    edges, shares = np.asarray(edges, float), np.asarray(shares, float)
+    if math.isinf(edges[-1]):
+        edges, shares = edges[:-1], shares[:-1]
+    heights = shares / np.diff(edges)
+    axes.stairs(heights, edges, fill=True, color=theme.colour(family), alpha=0.45, lw=0)
+    axes.stairs(heights, edges, color=theme.colour(family), lw=1.0)
+    inner = np.linspace(edges[0], edges[-1], 1200)[1:-1]
+    axes.plot(inner, density(inner), color=theme.ink, lw=1.2)
+    axes.set_ylim(0, top)
+    axes.set_xlim(edges[0], edges[-1])
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+
+
+def log_log(axes: Any, theme: Theme, xlabel: str = "", ylabel: str = "") -> None:
+    """Logarithmic axes with a faint grid."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.grid(True, which="major", lw=0.6)
+    axes.set_axisbelow(True)
+    if xlabel:
+        axes.set_xlabel(xlabel)
+    if ylabel:
+        axes.set_ylabel(ylabel)
+
+
+def dots_with_errors(
+    axes: Any, theme: Theme, labels: Sequence[str], values, errors, families: Sequence[str], floor: float
+) -> None:
+    """One dot a method on a logarithmic axis, best at the top, with the floor as a line."""
+    order = np.argsort(np.nan_to_num(np.asarray(values, float), nan=np.inf))[::-1]
+    for place, i in enumerate(order):
+        colour = theme.colour(families[i])
+        axes.errorbar(values[i], place, xerr=errors[i], fmt="o", ms=4.5, color=colour, lw=1.2)
+    axes.axvline(floor, color=theme.soft, lw=1.2, ls="--")
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(order)), [labels[i] for i in order])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(True, axis="x", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.set_ylim(-0.7, len(order) - 0.3)
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ImportError('pictures need matplotlib: pip install "inbounds[cli]"') from error
+    return matplotlib

@@ -1,0 +1,244 @@
+"""Every kernel does what its equation says, step by step, and obeys the contract."""
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import inbounds as ib
+from tests.models_for_tests import poisson_rates
+
+EPS = 0.07
+GAMMA = ib.Posterior({"x": dist.Gamma(0.5, 2.0)})
+CORV = {"sgld": ib.sgld, "leimkuhler_matthews": ib.leimkuhler_matthews, "baoab": ib.baoab, "sgnht": ib.sgnht}
+BASELINES = {name: getattr(ib.baselines, name) for name in ("mirror", "ito", "projected", "sgrld")}
+KERNELS = CORV | BASELINES
+
+
+def drift(phi, k=0.5, rate=2.0):
+    """Of the proxy of Gamma(k, rate) under softplus, in double precision."""
+    theta, slope = np.logaddexp(phi, 0.0), 1 / (1 + np.exp(-phi))
+    return slope * ((k - 1) / theta - rate) + (1 - slope)
+
+
+def slope(phi):
+    return 1 / (1 + np.exp(-phi))
+
+
+def run(kernel, noises, theta=0.4):
+    """The proxies after each of the given noises."""
+    state, out = kernel.init({"x": theta}), []
+    for noise in noises:
+        state, _ = kernel.update({"x": jnp.asarray(noise, jnp.float32)}, state, None, EPS)
+        out.append(float(kernel.proxy(state)["x"]))
+    return out
+
+
+NOISES = [0.3, -1.2, 0.8, 0.1]
+PHI0 = np.log(np.expm1(0.4))
+
+
+def test_sgld_is_euler_on_the_proxy():
+    phi, expected = PHI0, []
+    for z in NOISES:
+        phi = phi + EPS * drift(phi) + np.sqrt(2 * EPS) * z
+        expected.append(phi)
+    np.testing.assert_allclose(run(ib.sgld(GAMMA), NOISES), expected, rtol=2e-5)
+
+
+def test_leimkuhler_matthews_uses_each_noise_twice():
+    y, eta, phi, expected = PHI0, 0.0, PHI0, []
+    for z in NOISES:
+        y = y + EPS * drift(phi) + np.sqrt(2 * EPS) * eta
+        phi, eta = y + np.sqrt(EPS / 2) * z, z
+        expected.append(phi)
+    np.testing.assert_allclose(run(ib.leimkuhler_matthews(GAMMA), NOISES), expected, rtol=2e-5)
+
+
+def test_leimkuhler_matthews_corrects_at_the_base_point():
+    variance = 9.0
+    y, eta, phi, expected = PHI0, 0.0, PHI0, []
+    for z in NOISES:
+        y = y + EPS * drift(phi) + np.sqrt(2 * EPS - EPS**2 * slope(y) ** 2 * variance) * eta
+        phi, eta = y + np.sqrt(EPS / 2) * z, z
+        expected.append(phi)
+    kernel = ib.leimkuhler_matthews(GAMMA, noise_correction=variance)
+    np.testing.assert_allclose(run(kernel, NOISES), expected, rtol=2e-5)
+
+
+def test_sgld_corrects_where_it_is():
+    phi, expected = PHI0, []
+    for z in NOISES:
+        phi = phi + EPS * drift(phi) + np.sqrt(2 * EPS - EPS**2 * slope(phi) ** 2 * 9.0) * z
+        expected.append(phi)
+    np.testing.assert_allclose(run(ib.sgld(GAMMA, noise_correction={"x": 9.0}), NOISES), expected, rtol=2e-5)
+
+
+def test_baoab_is_its_splitting():
+    h = np.sqrt(2 * EPS)
+    keep = np.exp(-1.5 * h)
+    phi, v, force, expected = PHI0, 0.0, 0.0, []
+    for z in NOISES:
+        v += h / 2 * force
+        phi += h / 2 * v
+        v = keep * v + np.sqrt(1 - keep**2) * z
+        phi += h / 2 * v
+        force = drift(phi)
+        v += h / 2 * force
+        expected.append(phi)
+    np.testing.assert_allclose(run(ib.baoab(GAMMA, friction=1.5), NOISES), expected, rtol=2e-5)
+
+
+def test_a_preconditioner_scales_step_and_noise():
+    phi, expected = PHI0, []
+    for z in NOISES:
+        phi = phi + EPS * 0.3 * drift(phi) + np.sqrt(2 * EPS * 0.3) * z
+        expected.append(phi)
+    np.testing.assert_allclose(run(ib.sgld(GAMMA, preconditioner={"x": 0.3}), NOISES), expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["sgld", "leimkuhler_matthews", "baoab"])
+def test_a_constant_preconditioner_is_a_change_of_units(name):
+    """On a Gaussian, scale c^2 moves x as scale 1 moves x / c."""
+    wide = ib.Posterior({"x": dist.Normal(0.0, 3.0)})
+    unit = ib.Posterior({"x": dist.Normal(0.0, 1.0)})
+    scaled = run(CORV[name](wide, preconditioner=9.0), NOISES, theta=1.5)
+    np.testing.assert_allclose(np.array(scaled) / 3, run(CORV[name](unit), NOISES, theta=0.5), rtol=1e-5)
+
+
+def test_temperature_zero_climbs_without_noise():
+    posterior = ib.Posterior({"x": dist.Gamma(3.0, 2.0)})
+    state = ib.sgld(posterior, temperature=0.0).init({"x": 5.0})
+    kernel = ib.sgld(posterior, temperature=0.0)
+    step = jax.jit(kernel.step)
+    for i in range(400):
+        state, _ = step(jax.random.key(i), state, None, 0.1)
+    phi = float(kernel.proxy(state)["x"])
+    theta = np.logaddexp(phi, 0.0)
+    assert slope(phi) * (2.0 / theta - 2.0) + 1 - slope(phi) == pytest.approx(0.0, abs=1e-4)
+
+
+def test_rmsprop_freezes_after_its_adapting_steps():
+    kernel = ib.sgld(GAMMA, preconditioner=ib.preconditioners.rmsprop(adapt_steps=5))
+    state, seen = kernel.init({"x": 0.4}), []
+    for i in range(8):
+        state, _ = kernel.step(jax.random.key(i), state, None, EPS)
+        seen.append(float(state.preconditioner.square["x"]))
+    assert len(set(seen[:5])) == 5
+    assert len(set(seen[4:])) == 1
+    with pytest.raises(ValueError, match="burn_in=3 must be at least 5"):
+        ib.sample(kernel, EPS, 100, burn_in=3)
+
+
+@pytest.mark.parametrize("name", CORV)
+def test_identity_on_the_real_line_is_the_classic_algorithm(name):
+    """With f the identity nothing of the transform is left: the drift is the score."""
+    posterior = ib.Posterior({"x": dist.Normal(1.0, 2.0)})
+    kernel = CORV[name](posterior)
+    assert kernel.space.transforms["x"].name == "identity"
+    state, info = kernel.step(jax.random.key(0), kernel.init({"x": 3.0}), None, 1e-6)
+    assert float(info.gradient_norm) == pytest.approx(0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_steps_can_be_jitted_vmapped_and_scanned(name):
+    kernel = KERNELS[name](ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([3])}))
+    states = jax.vmap(kernel.init)({"x": jnp.full((4, 3), 0.5)})
+
+    @jax.jit
+    def run(states, key):
+        def step(states, key):
+            return jax.vmap(lambda k, s: kernel.step(k, s, None, 0.01))(jax.random.split(key, 4), states)
+
+        return jax.lax.scan(step, states, jax.random.split(key, 20))
+
+    states, info = run(states, jax.random.key(0))
+    theta = jax.vmap(kernel.position)(states)["x"]
+    assert theta.shape == (4, 3)
+    assert bool(jnp.all(theta > 0))
+    assert info.gradient_norm.shape == (20, 4)
+    assert bool(jnp.all(info.finite))
+
+
+@pytest.mark.parametrize("name", CORV)
+def test_no_dtype_promotes_by_accident(name, strict_promotion):
+    posterior = ib.Posterior(
+        supports={"x": ib.transforms.Softplus().codomain},
+        gradient=lambda theta, batch: {"x": -theta["x"] + jnp.mean(batch)},
+        data=np.zeros(6, np.float32),
+    )
+    options = {"noise_correction": True} if name != "sgnht" else {}
+    kernel = CORV[name](posterior, **options)
+    state = kernel.init({"x": jnp.float32(0.5)})
+    state, info = kernel.step(jax.random.key(0), state, jnp.ones(2), jnp.float32(0.1))
+    assert kernel.position(state)["x"].dtype == jnp.float32
+    assert bool(info.finite)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_blackjax_loop_drives_our_kernels(name):
+    """The loop of BlackJAX's SGLD examples: only the constructor changes, and `info` comes with the state."""
+    data = {"n": jnp.asarray(poisson_rates().data["n"])}
+    posterior = ib.Posterior({"rate": dist.Gamma(2.0, 1.0)}, lambda t, b: b["n"][:, 0] * jnp.log(t["rate"]) - t["rate"], data)
+    theta = {"rate": jnp.array(2.0)}
+
+    def loop(init, step, position):
+        state, key = init(theta), jax.random.key(0)
+        for _ in range(5):
+            key, batch_key, step_key = jax.random.split(key, 3)
+            rows = jax.random.choice(batch_key, 40, (8,))
+            state = step(step_key, state, {"n": data["n"][rows]}, 1e-3)
+        return position(state)
+
+    kernel = KERNELS[name](posterior)
+    ours = loop(kernel.init, lambda *args: kernel.step(*args)[0], kernel.position)
+
+    gradient = blackjax.sgmcmc.gradients.grad_estimator(
+        lambda t: dist.Gamma(2.0, 1.0).log_prob(t["rate"]), lambda t, row: row["n"][0] * jnp.log(t["rate"]) - t["rate"], 40
+    )
+    theirs = blackjax.sgld(gradient)
+    reference = loop(theirs.init, jax.jit(theirs.step), lambda state: state)
+    assert 0.5 * float(reference["rate"]) < float(ours["rate"]) < 2 * float(reference["rate"])
+
+
+def test_info_tells_when_noise_cannot_be_corrected_for():
+    kernel = ib.sgld(GAMMA, noise_correction=1e6)
+    _, info = kernel.step(jax.random.key(0), kernel.init({"x": 1.0}), None, 0.1)
+    assert float(info.clamped) == 1.0
+    assert float(info.noise_variance) == pytest.approx(slope(np.log(np.expm1(1.0))) ** 2 * 1e6, rel=1e-4)
+
+
+def test_info_tells_when_something_is_not_finite():
+    posterior = ib.Posterior(supports={"x": GAMMA.supports["x"]}, log_prior=lambda t: jnp.sqrt(t["x"] - 1e9))
+    _, info = ib.sgld(posterior).step(jax.random.key(0), ib.sgld(posterior).init({"x": 1.0}), None, 0.1)
+    assert not bool(info.finite)
+
+
+def test_equal_kernels_are_equal_and_others_are_not():
+    assert ib.sgld(GAMMA, transforms="icll") == ib.sgld(GAMMA, transforms="icll")
+    assert hash(ib.sgld(GAMMA)) == hash(ib.sgld(GAMMA, transforms="softplus"))
+    assert ib.sgld(GAMMA) != ib.sgld(GAMMA, transforms="icll")
+    assert ib.sgld(GAMMA) != ib.sgld(GAMMA, temperature=0.5)
+    assert ib.sgld(GAMMA) != ib.leimkuhler_matthews(GAMMA)
+    assert ib.baoab(GAMMA) != ib.baoab(GAMMA, friction=2.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ib.sgld(GAMMA, temperature=-1.0), "`temperature` must be at least 0"),
+        (lambda: ib.baoab(GAMMA, friction=0.0), "`friction` must be positive"),
+        (lambda: ib.sgnht(GAMMA, thermal_mass=0.0), "must be positive"),
+        (lambda: ib.sgld(GAMMA, noise_correction=True), "no gradient noise"),
+        (lambda: ib.sgld(GAMMA, preconditioner="adam"), "Unknown preconditioner 'adam'"),
+        (lambda: ib.sgld(GAMMA, preconditioner={"x": -1.0}), "must be positive"),
+        (lambda: ib.preconditioners.rmsprop(adapt_steps=0), "adapt_steps >= 1"),
+        (lambda: ib.sgld(GAMMA, transforms="cosh"), "Unknown transform 'cosh'"),
+    ],
+    ids=["temperature", "friction", "mass", "noise", "name", "sign", "adapt", "transform"],
+)
+def test_bad_options_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

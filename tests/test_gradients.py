@@ -1,0 +1,120 @@
+"""Estimators are unbiased, and know how noisy they are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import inbounds as ib
+from inbounds.gradients import full_gradient
+from tests.models_for_tests import poisson_rates
+
+THETA = {"rate": jnp.array([2.0, 1.5]), "mix": jnp.array(0.3)}
+CENTER = {"rate": jnp.array([2.5, 1.2]), "mix": jnp.array(0.4)}
+FACTORIES = {
+    "minibatch": ib.gradients.minibatch,
+    "control_variate": ib.gradients.control_variate(center=CENTER),
+    "svrg": ib.gradients.svrg(every=10),
+}
+
+
+def all_windows(rows: int, size: int) -> np.ndarray:
+    """Every minibatch that shuffled epochs can show: the windows of a ring."""
+    return (np.arange(rows)[:, None] + np.arange(size)) % rows
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+@pytest.mark.parametrize(("variance", "size"), [("halves", 7), ("halves", 8), ("successive", 7), ("per_example", 7)])
+def test_the_mean_over_all_minibatches_is_the_full_gradient(name, variance, size):
+    posterior = poisson_rates()
+    estimator = with_variance(name, variance)(posterior)
+    state = estimator.init(CENTER, True)
+    data = jnp.asarray(posterior.data["n"])
+
+    def one(rows):
+        return estimator.estimate(state, THETA, {"n": data[rows]}, True)[0].value
+
+    mean = jax.tree.map(lambda g: g.mean(0), jax.jit(jax.vmap(one))(all_windows(len(data), size)))
+    expected = full_gradient(posterior, THETA)
+    for key in THETA:
+        np.testing.assert_allclose(mean[key], expected[key], rtol=2e-4, atol=2e-4)
+
+
+def with_variance(name, variance):
+    options = {"control_variate": {"center": CENTER}, "svrg": {"every": 10}, "minibatch": {}}[name]
+    return getattr(ib.gradients, name)(variance=variance, **options)
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+@pytest.mark.parametrize("variance", ib.gradients.VARIANCES)
+def test_the_reported_variance_is_that_of_the_estimate(name, variance):
+    posterior = poisson_rates(rows=400)
+    estimator = with_variance(name, variance)(posterior)
+    rows = jax.random.randint(jax.random.key(1), (4_000, 20), 0, 400)
+    data = jnp.asarray(posterior.data["n"])
+
+    def step(state, rows):
+        gradient, state = estimator.estimate(state, THETA, {"n": data[rows]}, True)
+        return state, gradient
+
+    _, gradients = jax.jit(lambda rows: jax.lax.scan(step, estimator.init(CENTER, True), rows))(rows)
+    for key in THETA:
+        truth = np.var(np.asarray(gradients.value[key]), axis=0)
+        np.testing.assert_allclose(np.asarray(gradients.variance[key])[2_000:].mean(0), truth, rtol=0.12)
+
+
+def test_a_control_variate_near_the_mode_is_less_noisy():
+    posterior = poisson_rates(rows=400)
+    rows = jax.random.randint(jax.random.key(1), (500, 20), 0, 400)
+    data = jnp.asarray(posterior.data["n"])
+
+    def noise(factory):
+        estimator = factory(posterior)
+        state = estimator.init(THETA, False)
+        estimates = jax.vmap(lambda r: estimator.estimate(state, THETA, {"n": data[r]}, False)[0].value)(rows)
+        return float(jnp.var(estimates["mix"]))
+
+    near = jax.tree.map(lambda x: 1.01 * x, THETA)
+    assert noise(ib.gradients.control_variate(center=near)) < 0.01 * noise(ib.gradients.minibatch)
+
+
+def test_the_full_gradient_does_not_depend_on_its_slices():
+    posterior = poisson_rates(rows=100)
+    expected = ib.gradients.full_likelihood_gradient(posterior, THETA, rows=1_000)
+    for rows in (7, 50, 100):
+        sliced = ib.gradients.full_likelihood_gradient(posterior, THETA, rows=rows)
+        for key in THETA:
+            np.testing.assert_allclose(sliced[key], expected[key], rtol=1e-5)
+
+
+def test_svrg_centres_on_the_current_theta_when_refreshed():
+    kernel = ib.sgld(poisson_rates(), gradient=ib.gradients.svrg(every=10))
+    state = kernel.init(CENTER)
+    state, _ = kernel.step(jax.random.key(0), state, {"n": jnp.ones((4, 2))}, 0.01)
+    assert np.allclose(state.estimator.center["rate"], CENTER["rate"])
+    refreshed = kernel.refresh(state)
+    np.testing.assert_allclose(refreshed.estimator.center["rate"], kernel.position(state)["rate"], rtol=1e-6)
+    full = ib.gradients.full_likelihood_gradient(kernel.posterior, kernel.position(state))
+    np.testing.assert_allclose(refreshed.estimator.full["mix"], full["mix"], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ib.gradients.minibatch(variance="guess"), "Unknown variance estimate 'guess'. Known: halves"),
+        (lambda: ib.gradients.minibatch(smoothing=1.0), r"in \[0, 1\)"),
+        (lambda: ib.gradients.svrg(every=0), "at least 1 step"),
+        (lambda: ib.gradients.control_variate(center={})(ib.Posterior({"x": dist.Normal()})), "needs a posterior with"),
+    ],
+    ids=["variance", "smoothing", "every", "no data"],
+)
+def test_bad_options_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_half_batches_need_two_rows():
+    kernel = ib.sgld(poisson_rates(), noise_correction=True)
+    with pytest.raises(ValueError, match="a batch of at least 2"):
+        ib.sample(kernel, 0.001, 10, batch_size=1)

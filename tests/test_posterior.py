@@ -1,0 +1,98 @@
+"""What is sampled, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import constraints
+
+import inbounds as ib
+from tests.models_for_tests import poisson_rates
+
+X = np.ones((10, 2), np.float32)
+
+
+def terms(theta, batch):
+    return -jnp.square(batch["x"][:, 0] - theta["w"])
+
+
+def test_supports_come_from_the_priors():
+    posterior = poisson_rates()
+    assert dict(posterior.variables())["mix"] is constraints.unit_interval
+    assert posterior.num_data == 40
+    assert repr(posterior) == "Posterior(mix in (0, 1), rate in (0, inf); 40 data)"
+
+
+def test_log_prior_is_the_sum_over_variables():
+    posterior = poisson_rates()
+    theta = {"rate": jnp.array([0.5, 2.0]), "mix": jnp.array(0.3)}
+    expected = dist.Gamma(2.0, 1.0).log_prob(theta["rate"]).sum() + dist.Beta(0.5, 0.5).log_prob(0.3)
+    assert float(posterior.log_prior(theta)) == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "prior", [dist.Gamma(0.05, 1.0), dist.Beta(0.05, 0.05), dist.HalfCauchy(1.0), dist.Normal(0.0, 1.0)], ids=repr
+)
+def test_start_is_inside_and_moderate(prior):
+    posterior = ib.Posterior({"x": prior})
+    starts = np.array([posterior.start(jax.random.key(i))["x"] for i in range(50)])
+    assert np.all(np.isfinite(starts))
+    assert np.all(np.asarray(prior.support(starts)))
+    assert np.ptp(np.log(np.abs(starts))) < 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "got neither"),
+        ({"priors": {"w": dist.Normal()}, "supports": {"w": constraints.real}}, "got both"),
+        ({"priors": {"w": dist.Normal()}, "log_prior": lambda t: 0.0}, "say the same thing twice"),
+        ({"supports": {"w": constraints.real}}, "add `log_prior` or `gradient`"),
+        ({"priors": {"w": dist.Normal()}, "data": {"x": X}}, "no `log_likelihood`"),
+        ({"priors": {"w": dist.Normal()}, "log_likelihood": terms}, "no `data`"),
+        ({"priors": {"w": dist.Poisson(1.0)}}, "is discrete"),
+        ({"priors": {"w": 3.0}}, "must be a NumPyro distribution"),
+        ({"supports": {"w": "positive"}, "log_prior": lambda t: 0.0}, "must be a NumPyro constraint"),
+        ({"supports": {"w": constraints.boolean}, "log_prior": lambda t: 0.0}, "No transform is known for the support of 'w'"),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, str) else "",
+)
+def test_contradictions_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ib.Posterior(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"x": np.array([[1.0], [np.nan]], np.float32)}, "NaN or infinity in 1 of 2 rows, the first of them row 1"),
+        ({"x": X, "y": np.ones(9)}, "unequal length: 'x' 10, 'y' 9"),
+        ({"x": np.ones((0, 2))}, "no rows"),
+        ({"x": np.float32(1.0)}, "is a scalar"),
+        ({"x": np.array(["a", "b"])}, "must be numeric"),
+        ({}, "holds no array"),
+    ],
+    ids=["nan", "unequal", "empty", "scalar", "text", "nothing"],
+)
+def test_bad_data_are_refused(data, message):
+    with pytest.raises(ValueError, match=message):
+        ib.Posterior({"w": dist.Normal()}, terms, data)
+
+
+def test_a_likelihood_of_the_wrong_shape_is_refused():
+    summed = ib.Posterior({"w": dist.Normal()}, lambda t, b: jnp.sum(terms(t, b)), {"x": X})
+    with pytest.raises(ValueError, match=r"one term a datum, shape \(5,\).*Do not sum"):
+        ib.sample(ib.sgld(summed), 0.1, 10, batch_size=5)
+
+
+def test_a_gradient_of_the_wrong_shape_is_refused():
+    posterior = ib.Posterior(supports={"w": constraints.real}, gradient=lambda t, b: {"w": jnp.ones(3)}, data={"x": X})
+    with pytest.raises(ValueError, match="structure and shapes of theta"):
+        ib.sample(ib.sgld(posterior), 0.1, 10, batch_size=5)
+
+
+def test_a_prior_without_a_sum_is_refused():
+    posterior = ib.Posterior(supports={"w": constraints.real}, log_prior=lambda t: -jnp.square(t["w"]) * jnp.ones(2))
+    with pytest.raises(ValueError, match="must be a scalar"):
+        ib.sample(ib.sgld(posterior), 0.1, 10)
