@@ -121,7 +121,9 @@ def new_figure(rows: int, columns: int, width: float = 7.2, height: float = 2.4,
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def histogram_against_density(axes: Any, theme: Theme, edges, shares, density: Callable, family: str, top: float) -> None:
+def histogram_against_density(
+    axes: Any, theme: Theme, edges, shares, density: Callable, family: str, top: float
+) -> None:
     """The histogram of draws as steps, filled, and the density that it should follow as a line.
 
     Args:

@@ -1,1 +1,14 @@
-"""The experiments of the paper, one module a figure. Nothing in the library imports from here."""
+"""The experiments of the paper, one module a figure. Nothing in the library imports from here.
+
+A module of `EXPERIMENTS` has
+
+- `SCALES`: names to what the scale means, `smoke` among them;
+- `settings(scale, seed, **options) -> dict`: everything that its numbers depend on;
+- `run(results, say)`: compute the parts that `results` does not hold yet;
+- `report(results) -> Report`: tables, pictures and sentences from the parts that are there, however many.
+"""
+
+EXPERIMENTS = {
+    "basic": "inbounds.paper.basic",
+}
+"""The name on the command line, and the module behind it, imported when it is asked for."""

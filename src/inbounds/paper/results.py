@@ -27,12 +27,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Results", "Stopped", "cores", "environment", "find", "number"]
+__all__ = ["Results", "StoppedError", "cores", "environment", "find", "number"]
 
 HEADER = "results.json"
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """Raised inside a part that is given up because the run was interrupted."""
 
 
@@ -140,7 +140,7 @@ class Results:
 
         def check() -> None:
             if stop.is_set():
-                raise Stopped
+                raise StoppedError
 
         def one(name: str) -> str:
             check()

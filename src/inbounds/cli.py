@@ -1,0 +1,231 @@
+"""The command line, `inbounds --help`. Commands import what they need when they run, so that help is instant."""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+try:
+    import typer
+except ImportError as error:  # the console script exists without the extra
+    raise SystemExit('the command line needs typer: pip install "inbounds[cli]"') from error
+
+app = typer.Typer(
+    name="inbounds",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=(
+        "Stochastic-gradient MCMC for bounded variables: draws that never leave the bounds, with the bias measured.\n\n"
+        "Start with `inbounds demo`: it samples three distributions in a few minutes and writes a page that shows what "
+        "the methods do. `inbounds paper` runs the experiments of the paper at a scale of your choice; "
+        "`inbounds report` makes the page of their results again."
+    ),
+)
+paper = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "The experiments of the paper. A run that was stopped with Ctrl-C goes on when the same command is given again: "
+        "finished parts lie in the folder."
+    ),
+)
+app.add_typer(paper, name="paper")
+
+
+class ScaleName(enum.StrEnum):
+    """How much is run."""
+
+    smoke = "smoke"
+    laptop = "laptop"
+    full = "full"
+
+
+Scale = Annotated[
+    ScaleName, typer.Option("--scale", help="smoke: seconds, numbers mean nothing; laptop: minutes; full: the paper's.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results; results/NAME-SCALE when left out.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same numbers.")]
+Restart = Annotated[bool, typer.Option("--restart", help="Throw finished parts in the folder away and begin again.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    if version:
+        from inbounds import __version__
+
+        typer.echo(f"inbounds {__version__}")
+        raise typer.Exit()
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("results/demo"),
+    seed: Seed = 0,
+    restart: Restart = False,
+) -> None:
+    """Sample three distributions with mirror, Ito, CoRV and our best kernel, and see who is right.
+
+    About two minutes on two cores; nothing is downloaded. Prints a table and writes pictures and a page.
+    """
+    results = run_experiment("basic", "demo", out, seed, restart)
+    typer.echo(demo_table(results))
+    name_the_page(results.path / "report.html")
+
+
+@paper.command("basic")
+def paper_basic(
+    scale: Scale = ScaleName.laptop,
+    out: Out = None,
+    seed: Seed = 0,
+    restart: Restart = False,
+    target: Annotated[list[str] | None, typer.Option("--target", help="One of the targets; may be repeated.")] = None,
+) -> None:
+    """Figure 1: draws from known distributions, every method at its best step size; and the stability theorems."""
+    options: dict[str, Any] = {"targets": tuple(target)} if target else {}
+    results = run_experiment("basic", scale, out, seed, restart, **options)
+    name_the_page(results.path / "report.html")
+
+
+@paper.command("weak-error")
+def paper_weak_error(
+    scale: Scale = ScaleName.laptop, out: Out = None, seed: Seed = 0, restart: Restart = False
+) -> None:
+    """Figure 2: the bias of every method against its step size, exact and simulated."""
+    results = run_experiment("weak-error", scale, out, seed, restart)
+    name_the_page(results.path / "report.html")
+
+
+@paper.command("all")
+def paper_all(
+    scale: Scale = ScaleName.laptop,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder with one subfolder an experiment.")] = None,
+    seed: Seed = 0,
+    restart: Restart = False,
+) -> None:
+    """Every experiment that needs no download, one after the other, and one page for all of them."""
+    from inbounds.paper import EXPERIMENTS
+
+    folder = out or Path(f"results/all-{scale}")
+    without_data = [name for name in EXPERIMENTS if not getattr(experiment(name), "NEEDS_DATA", False)]
+    for name in without_data:
+        run_experiment(name, scale, folder / name, seed, restart)
+    name_the_page(make_report(folder))
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder with results, or one whose subfolders have them.")],
+    docs: Annotated[
+        Path | None, typer.Option("--docs", help="Also write README.md, pictures and summaries into this folder.")
+    ] = None,
+) -> None:
+    """Make tables, pictures and report.html again from results, finished or not."""
+    page = make_report(folder)
+    if docs is not None:
+        typer.echo(f"wrote {make_docs(folder, docs)}")
+    name_the_page(page)
+
+
+def experiment(name: str) -> Any:
+    """The module behind an experiment."""
+    from inbounds.paper import EXPERIMENTS
+
+    return importlib.import_module(EXPERIMENTS[name])
+
+
+def run_experiment(name: str, scale: str, out: Path | None, seed: int, restart: bool = False, **options: Any) -> Any:
+    """Run what is missing of an experiment, then make its page; on Ctrl-C, make the page of what is there.
+
+    Args:
+        name: of the experiment, a key of `inbounds.paper.EXPERIMENTS`.
+        scale: one of its scales.
+        out: the folder; `results/NAME-SCALE` when None.
+        seed: of everything.
+        restart: throw finished parts away first.
+        options: passed to the experiment's `settings`.
+    """
+    from inbounds.paper.results import Results
+
+    module = experiment(name)
+    scale = str(scale)
+    folder = out or Path(f"results/{name}-{scale}")
+    results = Results.open(folder, name, module.settings(scale, seed, **options), restart)
+    typer.echo(f"{name} at scale {scale}, into {folder}")
+    clock = time.perf_counter()
+    try:
+        module.run(results, say=lambda line: typer.echo(f"  {line}  ({time.perf_counter() - clock:.0f} s)"))
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; the same command goes on from here. Making the page of what is finished ...", err=True)
+        make_report(folder)
+        typer.echo(f"see {folder / 'report.html'}", err=True)
+        raise typer.Exit(130) from None
+    make_report(folder)
+    return results
+
+
+def make_report(folder: Path) -> Path:
+    """Tables, pictures and page of all the results in a folder."""
+    from inbounds.paper.results import find
+    from inbounds.report import write_page
+
+    reports = [experiment(results.experiment).report(results) for results in find(folder)]
+    return write_page(Path(folder) / "report.html", reports)
+
+
+def make_docs(folder: Path, docs: Path) -> Path:
+    """A Markdown page with pictures and summaries, to be committed."""
+    from inbounds.paper.results import find
+    from inbounds.report import write_markdown
+
+    found = find(folder)
+    reports = [experiment(results.experiment).report(results) for results in found]
+    docs.mkdir(parents=True, exist_ok=True)
+    for results in found:
+        for kind in ("json", "csv"):
+            source = results.path / f"summary.{kind}"
+            if source.exists():
+                (docs / f"{results.experiment}-summary.{kind}").write_bytes(source.read_bytes())
+    scales = dict.fromkeys(str(results.settings.get("scale", "full")) for results in found)
+    names = " && ".join(f"inbounds paper {r.experiment} --scale {r.settings.get('scale', 'full')}" for r in found)
+    assert scales
+    return write_markdown(docs, reports, names)
+
+
+def demo_table(results: Any) -> str:
+    """The demo's answer as text: distance to the truth, time, steps a second."""
+    module = experiment("basic")
+    from inbounds.paper.targets import TARGETS
+
+    lines = []
+    for name in results.settings["targets"]:
+        rows = [row for row in module.summarise(results) if row["target"] == name]
+        lines.append(f"\n{TARGETS[name].label}   (independent draws: {rows[0]['floor']:.4f})")
+        lines.append(f"  {'method':<32}{'TV to the truth':>18}{'step size':>12}{'seconds':>10}{'steps/s':>10}")
+        for row in rows:
+            distance = f"{row['total_variation']:.4f} ± {row['total_variation_se']:.4f}"
+            speed = f"{row['steps_per_second'] / 1e6:.1f} M"
+            lines.append(
+                f"  {module.label_of(row):<32}{distance:>18}{row['step_size']:>12.2g}{row['seconds']:>10.1f}{speed:>10}"
+            )
+    return "\n".join(lines)
+
+
+def name_the_page(page: Path) -> None:
+    typer.echo(f"\nopen {page}")
+
+
+def main() -> None:
+    """Entry point: what the user can put right is one line, not a traceback."""
+    try:
+        app()
+    except (ValueError, ImportError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        print(f"inbounds: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()
