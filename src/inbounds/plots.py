@@ -1,4 +1,4 @@
-"""Pictures, each drawn twice: for light pages and for dark ones. Needs matplotlib, `pip install "inbounds[cli]"`.
+"""Pictures for light pages and for dark ones. Needs matplotlib, `pip install "inbounds[cli]"`.
 
 Everything here takes plain arrays; colours are told apart by people who do not see red and green, and every method keeps its
 colour in every picture.
@@ -7,6 +7,7 @@ colour in every picture.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,18 +99,28 @@ def save(stem: Path, draw: Callable[[Theme], Any]) -> Path:
 
     Args:
         stem: the path without its ending.
-        draw: `draw(theme)`, which returns a figure from `new_figure`.
+        draw: `draw(theme)`, which returns a figure from `new_figure`; it uses the theme's colours and no others.
     """
     matplotlib = _matplotlib()
     stem = Path(stem)
-    for theme, endings in ((LIGHT, (".png", ".svg")), (DARK, ("-dark.svg",))):
-        with matplotlib.rc_context(theme.settings()):
-            figure = draw(theme)
-            for ending in endings:
-                # No date in the file: the same results give the same bytes.
-                metadata = {"Date": None} if ending.endswith("svg") else {"Software": None}
-                figure.savefig(stem.with_name(stem.name + ending), dpi=150, metadata=metadata)
+    with matplotlib.rc_context(LIGHT.settings()):
+        figure = draw(LIGHT)
+        # No date in the files: the same results give the same bytes.
+        figure.savefig(stem.with_name(stem.name + ".png"), dpi=150, metadata={"Software": None})
+        figure.set_layout_engine("none")  # laid out once is enough
+        light = stem.with_name(stem.name + ".svg")
+        figure.savefig(light, metadata={"Date": None})
+    recoloured = _in_dark(light.read_text(encoding="utf-8"))
+    stem.with_name(stem.name + "-dark.svg").write_text(recoloured, encoding="utf-8")
     return stem
+
+
+def _in_dark(svg: str) -> str:
+    """The same picture in the colours of the dark theme: drawing it again would take twice the time."""
+    pairs = [(getattr(LIGHT, part), getattr(DARK, part)) for part in ("ink", "paper", "soft", "faint")]
+    pairs += [(LIGHT.families[family], DARK.families[family]) for family in LIGHT.families]
+    swap = {light.lower(): dark for light, dark in pairs}
+    return re.sub(r"#[0-9a-fA-F]{6}", lambda match: swap.get(match[0].lower(), match[0]), svg)
 
 
 def new_figure(rows: int, columns: int, width: float = 7.2, height: float = 2.4, **options: Any) -> tuple[Any, Any]:
@@ -151,14 +162,24 @@ def histogram_against_density(
 
 def log_log(axes: Any, theme: Theme, xlabel: str = "", ylabel: str = "") -> None:
     """Logarithmic axes with a faint grid."""
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_log(axis)
     axes.grid(True, which="major", lw=0.6)
     axes.set_axisbelow(True)
     if xlabel:
         axes.set_xlabel(xlabel)
     if ylabel:
         axes.set_ylabel(ylabel)
+
+
+def plain_log(axis: Any, subs: Sequence[float] = (1.0,)) -> None:
+    """A logarithmic axis with labels such as 0.01 and 1e-6: as readable as powers, and ten times faster to draw."""
+    from matplotlib import ticker
+
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=7))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(ticker.NullLocator())
 
 
 def dots_with_errors(
@@ -170,7 +191,7 @@ def dots_with_errors(
         colour = theme.colour(families[i])
         axes.errorbar(values[i], place, xerr=errors[i], fmt="o", ms=4.5, color=colour, lw=1.2)
     axes.axvline(floor, color=theme.soft, lw=1.2, ls="--")
-    axes.set_xscale("log")
+    plain_log(axes.xaxis, subs=(1, 2, 5))
     axes.set_yticks(range(len(order)), [labels[i] for i in order])
     axes.tick_params(axis="y", length=0)
     axes.grid(True, axis="x", lw=0.6)

@@ -10,5 +10,6 @@ A module of `EXPERIMENTS` has
 
 EXPERIMENTS = {
     "basic": "inbounds.paper.basic",
+    "weak-error": "inbounds.paper.weak_error",
 }
 """The name on the command line, and the module behind it, imported when it is asked for."""
