@@ -1,11 +1,13 @@
 """Stochastic-gradient MCMC for bounded variables: draws that never leave the bounds, with the bias measured."""
 
 from inbounds import data as data
+from inbounds import diagnostics as diagnostics
 from inbounds import gradients as gradients
 from inbounds import preconditioners as preconditioners
 from inbounds import schedules as schedules
 from inbounds import transforms as transforms
 from inbounds import trees as trees
+from inbounds.diagnostics.check import check as check
 from inbounds.from_numpyro import from_numpyro as from_numpyro
 from inbounds.kernels import Info as Info
 from inbounds.kernels import Kernel as Kernel

@@ -1,0 +1,168 @@
+"""The doctor finds what is wrong, says what to do, and suggests step sizes whose bias is what it promises."""
+
+import json
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import constraints
+
+import inbounds as ib
+from inbounds.diagnostics import stationary
+from inbounds.paper.targets import TARGETS
+from tests.models_for_tests import linear_regression, noisy
+
+COUNTS = np.random.default_rng(0).poisson(3.0, size=60).astype(np.float32)
+
+
+def rates(log_likelihood=lambda theta, n: n * jnp.log(theta["rate"]) - theta["rate"], **kwargs):
+    return ib.Posterior({"rate": dist.HalfNormal(2.0)}, log_likelihood, COUNTS, **kwargs)
+
+
+def statuses(report, topic):
+    return [finding.status for finding in report.of(topic)]
+
+
+@pytest.fixture(scope="module")
+def regression():
+    posterior, _, sd = linear_regression()
+    return posterior, sd, ib.check(posterior, show=False)
+
+
+def test_a_sound_posterior_gets_ticks_in_text_html_and_data(capsys):
+    report = ib.check(rates(), batch_size=20)
+    assert report.ok
+    printed = capsys.readouterr().out
+    assert "✓ rate: (0, inf) by softplus" in printed
+    assert "suggested step sizes" in printed
+    assert "✗" not in printed
+    assert "<td>✓</td><td>rate</td>" in report._repr_html_()
+    assert "step sizes" in repr(report)
+    data = json.loads(json.dumps(report.to_dict()))
+    assert data["ok"]
+    assert data["batch_size"] == 20
+    assert {
+        "transform",
+        "round trip",
+        "interior",
+        "lipschitz",
+        "edges",
+        "boundary",
+        "unbiased",
+        "noise",
+        "step size",
+    } <= {finding["topic"] for finding in data["findings"]}
+
+
+def test_exp_is_warned_of_with_the_reason_and_the_cure():
+    report = ib.check(ib.Posterior({"x": dist.HalfNormal(1.0)}), transforms="exp", show=False)
+    (finding,) = report.of("lipschitz", "x")
+    assert finding.status == "warning"
+    assert "explodes" in finding.message
+    assert "'softplus'" in finding.remedy
+    assert "HalfNormal" not in str(report)
+
+
+@pytest.mark.parametrize(
+    ("transform", "status", "remedy"),
+    [("arctan", "problem", "probit"), ("sigmoid", "ok", "probit mixes"), ("probit", "ok", "mirror")],
+)
+def test_the_shape_at_the_bounds_is_measured_and_its_consequences_said(transform, status, remedy):
+    posterior = ib.Posterior(
+        log_prior=lambda x: -0.9 * (jnp.log(x) + jnp.log1p(-x)), supports=constraints.unit_interval
+    )
+    report = ib.check(posterior, transforms=transform, show=False)
+    ends = report.of("boundary")
+    assert [finding.values["side"] for finding in ends] == ["lower", "upper"]
+    for finding in ends:
+        assert finding.status == status
+        assert finding.values["k"] == pytest.approx(0.1, abs=0.02)
+        assert remedy in finding.remedy
+
+
+def test_a_density_that_cannot_be_integrated_at_its_bound_is_a_problem():
+    posterior = ib.Posterior(log_prior=lambda x: -1.2 * jnp.log(x) - x, supports=constraints.positive)
+    assert statuses(ib.check(posterior, show=False), "boundary") == ["problem"]
+
+
+def test_a_gradient_that_overflows_near_the_bounds_is_found():
+    posterior = rates(lambda theta, n: -n * jnp.square(1 / theta["rate"] ** 2))
+    report = ib.check(posterior, show=False)
+    (finding,) = report.of("edges")
+    assert finding.status == "problem"
+    assert -100.0 in finding.values["phi"]
+    assert "log domain" in finding.remedy
+    assert not report.ok
+
+
+def test_terms_averaged_over_the_batch_are_found_to_be_biased():
+    posterior = rates(lambda theta, n: (n * jnp.log(theta["rate"]) - theta["rate"]) / n.shape[0])
+    (finding,) = ib.check(posterior, batch_size=10, show=False).of("unbiased")
+    assert finding.status == "problem"
+    assert "one term a datum" in finding.remedy
+
+
+def test_curvature_and_noise_are_those_of_a_gaussian_posterior(regression):
+    posterior, _, report = regression
+    x, y = (np.asarray(posterior.data[name], float) for name in "xy")
+    hessian = x.T @ x + np.eye(5) / 100
+    (step,) = report.of("step size")
+    assert step.values["curvature"] == pytest.approx(np.linalg.eigvalsh(hessian).max(), rel=0.1)
+    mode = np.linalg.solve(hessian, x.T @ y)
+    terms = x * (y - x @ mode)[:, None]
+    assert step.values["noise"] == pytest.approx((terms.var(axis=0) * len(x) ** 2 / 100).max(), rel=0.5)
+    assert statuses(report, "noise") == ["warning"]
+    np.testing.assert_allclose(report.center["w"], mode, atol=0.05)
+
+
+def test_a_control_variate_quietens_the_noise_and_lengthens_the_step(regression):
+    posterior, _, report = regression
+    gradient = ib.gradients.control_variate(center=report.center)
+    better = ib.check(posterior, gradient=gradient, show=False)
+    assert statuses(better, "noise") == ["ok"]
+    assert better.step_size > 3 * report.step_size
+
+
+def test_the_upper_end_of_the_range_costs_about_five_percent_of_a_standard_deviation(regression):
+    posterior, sd, report = regression
+    draws = ib.sample(
+        ib.sgld(posterior), report.step_sizes[1], 20_000, burn_in=500, batch_size=100, num_chains=8,
+        batching="replacement", init=report.center, progress=False,
+    )  # fmt: skip
+    error = draws.theta["w"].std(axis=(0, 1)) / sd - 1
+    assert 0.0 < error.mean() < 0.08
+
+
+@pytest.mark.parametrize(
+    ("name", "transform"), [("gamma", "softplus"), ("beta", "sigmoid"), ("half_normal", "softplus")]
+)
+def test_the_suggestion_holds_for_the_exact_stationary_law_of_bounded_targets(name, transform):
+    target = next(target for key, target in TARGETS.items() if key.replace("-", "_").startswith(name))
+    report = ib.check(noisy(target), transforms=transform, show=False)
+    law = stationary(target, transform, report.step_sizes[1], noise_sd=1.0)
+    sd = math.sqrt(target.second_moment - target.mean**2)
+    assert abs(math.sqrt(law.mean(np.square) - law.mean() ** 2) / sd - 1) < 0.1
+
+
+def test_badly_scaled_variables_get_a_preconditioner():
+    posterior = ib.Posterior({"wide": dist.Normal(0.0, 100.0), "narrow": dist.Normal(0.0, 0.01)})
+    report = ib.check(posterior, show=False)
+    assert statuses(report, "conditioning") == ["warning"]
+    scales = report.preconditioner
+    assert scales["wide"] / scales["narrow"] == pytest.approx(1e6, rel=0.1)
+    assert 0.05 < report.preconditioned_step_size < 0.2
+
+
+def test_many_dimensions_have_their_largest_curvature_by_power_iteration():
+    scale = jnp.linspace(0.1, 1.0, 300)
+    report = ib.check(ib.Posterior({"w": dist.Normal(0.0, scale)}), show=False)
+    (step,) = report.of("step size")
+    assert step.values["curvature"] == pytest.approx(100.0, rel=0.15)
+    assert report.preconditioner is None
+
+
+def test_what_is_no_posterior_is_refused():
+    with pytest.raises(ValueError, match="from_numpyro"):
+        ib.check(lambda: None)
