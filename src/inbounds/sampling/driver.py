@@ -186,7 +186,7 @@ class _Run:
             chain,
             start + high,
             self._size_at(start + low, chain),
-            self._gradient_is_finite(last_good, chain, start + low),
+            self._model_is_at_fault(last_good, chain, start + low),
             any(getattr(t, "name", "") == "exp" for t in kernel.space.leaves()),
         )
         draws = self._draws(after, start + high, began)
@@ -197,16 +197,18 @@ class _Run:
             return float(self.program.schedule(jnp.asarray(step)))
         return float(np.broadcast_to(np.asarray(self.step_size), (self.program.num_chains,))[chain])
 
-    def _gradient_is_finite(self, carry: Carry, chain: int, step: int) -> bool:
-        """Is the model's own gradient finite at the last finite position, on the minibatch of that step?"""
+    def _model_is_at_fault(self, carry: Carry, chain: int, step: int) -> bool:
+        """Is the model's own gradient not finite at the last finite position, and that position not absurd already?"""
         program = self.program
         plan = program.source.plan(self.keys.batch[chain], jnp.asarray([step]))
         batch = program.source.fetch(self.arrays, jax.tree.map(lambda leaf: leaf[0], plan))
-        state = jax.tree.map(lambda leaf: leaf[chain], carry.state)
-        theta = program.kernel.space.evaluation_point(program.kernel.proxy(state))
+        phi = program.kernel.proxy(jax.tree.map(lambda leaf: leaf[chain], carry.state))
+        if float(trees.norm(phi)) > health.ABSURD:
+            return False
+        theta = program.kernel.space.evaluation_point(phi)
         estimator = program.kernel.estimator
         gradient, _ = estimator.estimate(estimator.init(theta, False), theta, batch, False)
-        return bool(trees.all_finite(gradient.value))
+        return not bool(trees.all_finite(gradient.value))
 
 
 def _all_finite(finite: PyTree) -> bool:

@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from inbounds.sampling.draws import Draws
 
 
+ABSURD = 1e8  # norm of phi beyond which the chain had exploded before anything overflowed
+
+
 class NonFiniteError(RuntimeError):
     """A chain left the finite numbers.
 
@@ -24,10 +27,10 @@ class NonFiniteError(RuntimeError):
         self.step = step
 
 
-def explain(variable: str, chain: int, step: int, step_size: float, gradient_is_finite: bool, exp_in_use: bool) -> str:
+def explain(variable: str, chain: int, step: int, step_size: float, model_at_fault: bool, exp_in_use: bool) -> str:
     """One paragraph: what happened, the likely cause, what to try."""
     happened = f"{variable!r} became non-finite at step {step:,}, chain {chain}, with step size {step_size:.3g}."
-    if not gradient_is_finite:
+    if model_at_fault:
         cause = (
             f"The model's gradient at the last finite position of chain {chain} is itself not finite: look for a log of "
             "zero, a division by zero or an overflow in the likelihood there."

@@ -163,7 +163,8 @@ class Exp(HalfLine):
 
     @classmethod
     def _factor(cls, p, floor):
-        return jnp.clip(cls._value(p), floor, 1 / edge_floor(p.dtype))
+        # No ceiling: where e^p overflows the chain has exploded, and a finite drift would hide that.
+        return jnp.maximum(jnp.exp(p), floor)
 
 
 class Softplus(HalfLine):

@@ -1,0 +1,264 @@
+"""The driver: reproducible, compiled once, and clear about what goes wrong."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.distributions import constraints
+
+import inbounds as ib
+from inbounds.sampling import program as compiled
+from tests.models_for_tests import linear_regression, poisson_rates
+
+GAMMA = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+WIDE = ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([5_000])})  # past the limit of the small loop
+
+
+def same(a, b):
+    return jax.tree.all(jax.tree.map(lambda x, y: np.array_equal(np.asarray(x), np.asarray(y), equal_nan=True), a, b))
+
+
+@pytest.mark.parametrize("posterior", [GAMMA, WIDE, poisson_rates()], ids=["small", "large", "data"])
+def test_draws_do_not_depend_on_chunks(posterior):
+    kernel = ib.leimkuhler_matthews(posterior)
+    settings = dict(step_size=0.01, num_steps=2_500 if posterior is not WIDE else 37, thin=3, num_chains=2, seed=3)
+    if posterior.num_data:
+        settings["batch_size"] = 7
+    whole = ib.sample(kernel, **settings)
+    cut = ib.sample(kernel, chunk_steps=1, **settings)
+    assert same(whole.theta, cut.theta)
+    assert same(whole.state, cut.state)
+    assert same(whole.stats, cut.stats)
+
+
+@pytest.mark.parametrize("posterior", [GAMMA, WIDE], ids=["small", "large"])
+def test_thinning_and_burn_in_pick_from_the_same_chain(posterior):
+    steps = 1_500 if posterior is GAMMA else 30
+    every = ib.sample(ib.sgld(posterior), 0.01, steps).theta["x"]
+    assert every.shape[:2] == (1, steps)
+    thinned = ib.sample(ib.sgld(posterior), 0.01, steps, burn_in=11, thin=6).theta["x"]
+    assert np.array_equal(thinned, every[:, 11:][:, (-11 - 1) % 6 :: 6])
+
+
+def test_the_length_of_a_run_only_appends():
+    short = ib.sample(ib.sgld(GAMMA), 0.01, 1_030)
+    long = ib.sample(ib.sgld(GAMMA), 0.01, 3_000)
+    assert np.array_equal(short.theta["x"], long.theta["x"][:, :1_030])
+    assert float(short.state.phi["x"][0]) == short.phi["x"][0, -1]
+
+
+def test_seeds_and_chains_differ():
+    a = ib.sample(ib.sgld(GAMMA), 0.1, 100, num_chains=2, seed=0).theta["x"]
+    b = ib.sample(ib.sgld(GAMMA), 0.1, 100, num_chains=2, seed=1).theta["x"]
+    again = ib.sample(ib.sgld(GAMMA), 0.1, 100, num_chains=2, seed=0).theta["x"]
+    assert np.array_equal(a, again)
+    assert not np.any(a == b)
+    assert not np.any(a[0] == a[1])
+
+
+def test_a_run_compiles_once_whatever_its_length():
+    traces = []
+
+    def log_prior(theta):
+        traces.append(1)
+        return -theta["x"]
+
+    posterior = ib.Posterior(supports=GAMMA.supports, log_prior=log_prior)
+    kernel = ib.sgld(posterior)
+    ib.sample(kernel, 0.1, 100)
+    first, entries = len(traces), compiled.run_chunk._cache_size()
+    ib.sample(kernel, 0.2, 3_333, burn_in=100, seed=5)
+    ib.sample(ib.sgld(posterior), 0.2, 10)
+    # One more look at the shapes of the likelihood a run (jax.eval_shape), and no compilation.
+    assert len(traces) - first <= 2
+    assert compiled.run_chunk._cache_size() == entries
+
+
+def test_no_value_leaves_the_device_inside_a_chunk():
+    kernel = ib.sgld(GAMMA)
+    ib.sample(kernel, 0.1, 10)
+    chunk = compiled.run_chunk.lower(*chunk_arguments(kernel)).as_text()
+    assert "callback" not in chunk
+    assert "outfeed" not in chunk
+
+
+def chunk_arguments(kernel):
+    from inbounds.data.arrays import NoData
+
+    program = compiled.Program(kernel, NoData(), None, None, 1, 1, 1)
+    state = jax.vmap(kernel.init)({"x": jnp.ones(1)})
+    key = jax.random.split(jax.random.key(0), 1)
+    number = np.int32(1)
+    return program, compiled.Carry(state, None), None, compiled.Keys(key, key), *([number] * 4), jnp.float32(0.1)
+
+
+def test_one_step_size_a_chain():
+    sizes = np.array([0.01, 0.1])
+    both = ib.sample(ib.sgld(GAMMA), sizes, 500, num_chains=2, init={"x": 1.0})
+    first = ib.sample(ib.sgld(GAMMA), 0.01, 500, num_chains=2, init={"x": 1.0})
+    assert np.array_equal(both.theta["x"][0], first.theta["x"][0])
+    assert not np.array_equal(both.theta["x"][1], first.theta["x"][1])
+    assert np.array_equal(both.stats["step_size"][:, 0], sizes.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        ib.schedules.polynomial_decay(0.1, decay_steps=100),
+        ib.schedules.cyclical(0.1, cycle_steps=200),
+        optax.exponential_decay(0.1, 100, 0.5),
+    ],
+    ids=["polynomial", "cyclical", "optax"],
+)
+def test_schedules_set_the_step_size_of_each_step(schedule):
+    draws = ib.sample(ib.sgld(GAMMA), schedule, 600, thin=50)
+    expected = [float(schedule(jnp.asarray(step))) for step in range(49, 600, 50)]
+    np.testing.assert_allclose(draws.stats["step_size"][0], expected, rtol=1e-5)
+
+
+def test_collectors_see_what_would_be_stored():
+    settings = dict(step_size=0.05, num_steps=3_000, burn_in=500, thin=4, num_chains=3, seed=1)
+    stored = ib.sample(ib.sgld(GAMMA), **settings).theta["x"]
+    collect = {
+        "theta": ib.collect.mean_and_variance(),
+        "log": ib.collect.predictive_mean(lambda theta: jnp.log(theta["x"])),
+    }
+    draws = ib.sample(ib.sgld(GAMMA), collect=collect, **settings)
+    moments = draws.collected["theta"]
+    assert np.array_equal(moments.count, np.full(3, stored.shape[1]))
+    np.testing.assert_allclose(moments.mean["x"], stored.mean(1), rtol=1e-4)
+    np.testing.assert_allclose(moments.variance["x"], stored.var(1, ddof=1), rtol=1e-3)
+    np.testing.assert_allclose(draws.collected["log"], np.log(stored).mean(1), rtol=1e-3)
+    with pytest.raises(ValueError, match="stored no draws"):
+        _ = draws.theta
+
+
+def test_collectors_see_the_same_in_the_loop_for_large_models():
+    settings = dict(step_size=0.05, num_steps=40, burn_in=5, thin=4, seed=1)
+    stored = ib.sample(ib.sgld(WIDE), **settings).theta["x"]
+    moments = ib.sample(ib.sgld(WIDE), collect=ib.collect.mean_and_variance(), **settings).collected
+    assert int(moments.count[0]) == stored.shape[1] == 9
+    np.testing.assert_allclose(moments.mean["x"], stored.mean(1), rtol=1e-5)
+
+
+def test_starts_of_every_kind():
+    kernel = ib.sgld(GAMMA)
+
+    def first(init):
+        return ib.sample(kernel, 1e-12, 1, num_chains=3, init=init).theta["x"][:, 0]
+
+    np.testing.assert_allclose(first({"x": 2.0}), [2, 2, 2], rtol=1e-4)
+    np.testing.assert_allclose(first({"x": np.array([1.0, 2.0, 3.0])}), [1, 2, 3], rtol=1e-4)
+    drawn = first(lambda key: {"x": 5.0 + jax.random.uniform(key)})
+    assert len(set(drawn)) == 3
+    assert np.all((drawn >= 5) & (drawn < 6.001))
+    assert len(set(first(None))) == 3
+
+
+def test_svrg_looks_at_all_the_data_on_time():
+    posterior, _, _ = linear_regression(rows=60)
+    draws = ib.sample(ib.sgld(posterior, gradient=ib.gradients.svrg(every=32)), 1e-4, 100, batch_size=6, chunk_steps=1)
+    whole = ib.sample(ib.sgld(posterior, gradient=ib.gradients.svrg(every=32)), 1e-4, 100, batch_size=6)
+    assert np.array_equal(draws.phi["w"], whole.phi["w"])
+    # The centre is where the chain was at step 96.
+    np.testing.assert_allclose(draws.state.estimator.center["w"][0], draws.phi["w"][0, 95], rtol=1e-6)
+
+
+def test_float64_when_jax_has_it(float64):
+    draws = ib.sample(ib.leimkuhler_matthews(GAMMA), 0.1, 200, init={"x": 1.0})
+    assert draws.theta["x"].dtype == np.float64
+    assert draws.phi["x"].dtype == np.float64
+
+
+def test_trees_of_any_kind():
+    posterior = ib.Posterior(
+        supports=[GAMMA.supports["x"], (GAMMA.supports["x"],)],
+        log_prior=lambda theta: -jnp.sum(theta[0]) - theta[1][0],
+    )
+    draws = ib.sample(ib.sgld(posterior), 0.1, 50, init=[jnp.ones((2, 3)), (1.0,)])
+    assert draws.theta[0].shape == (1, 50, 2, 3)
+    assert list(draws.variables()) == ["0", "1/0"]
+
+
+class TestHealth:
+    def test_the_error_names_variable_chain_and_step_and_keeps_the_draws(self):
+        """NaN gradients above a threshold, which one of the chains crosses first."""
+
+        def gradient(theta, batch):
+            return {"x": jnp.where(theta["x"] > 0.5, jnp.nan, 0.0), "y": jnp.zeros(())}
+
+        supports = {"x": GAMMA.supports["x"], "y": GAMMA.supports["x"]}
+        kernel = ib.sgld(ib.Posterior(supports=supports, gradient=gradient))
+        init = {"x": 0.01, "y": 1.0}
+        with pytest.raises(ib.NonFiniteError) as caught:
+            ib.sample(kernel, 0.01, 60_000, init=init, num_chains=3)
+        error = caught.value
+        assert error.variable == "x"
+        x = error.draws.theta["x"]
+        alive = np.isfinite(x)
+        assert not alive[error.chain, -1]
+        # The draw of the step named is the first that is lost; the one before crossed the threshold.
+        assert alive[error.chain, : error.step - 1].all()
+        assert not alive[error.chain, error.step - 1]
+        assert x[error.chain, error.step - 2] > 0.5
+        others = [c for c in range(3) if c != error.chain]
+        assert alive[others, : error.step].all()
+        assert f"at step {error.step:,}, chain {error.chain}" in str(error)
+        assert "gradient at the last finite position" in str(error)
+
+    def test_exp_is_named_as_the_cause_where_it_is(self):
+        posterior = ib.Posterior(
+            supports=GAMMA.supports,
+            gradient=lambda theta, z: {"x": -0.5 / theta["x"] - 2 + 10 * z},
+            data=ib.data.Generated(lambda key: jax.random.normal(key)),
+        )
+        with pytest.raises(ib.NonFiniteError, match="'exp' is not Lipschitz"):
+            ib.sample(ib.sgld(posterior, "exp"), 0.1, 100_000, num_chains=8, init={"x": 1.0})
+
+    def test_too_large_a_step_is_named_as_the_cause_where_it_is(self):
+        posterior = ib.Posterior(supports={"x": constraints.real}, log_prior=lambda theta: -(theta["x"] ** 4))
+        with pytest.raises(ib.NonFiniteError, match=r"step size is too large.*Try 0.1"):
+            ib.sample(ib.sgld(posterior), 1.0, 1_000, init={"x": 5.0})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"step_size": 0.0}, "`step_size` must be positive and finite; got 0.0"),
+        ({"step_size": -1.0}, "must be positive and finite"),
+        ({"step_size": math.nan}, "must be positive and finite"),
+        ({"step_size": [0.1, 0.2]}, "one number, or one a chain"),
+        ({"step_size": lambda step: -0.1 * step}, "schedule must be finite and positive"),
+        ({"num_chains": 0}, "`num_chains` must be a whole number of at least 1; got 0"),
+        ({"num_steps": 0}, "`num_steps` must be a whole number of at least 1"),
+        ({"num_steps": 10.5}, "`num_steps` must be a whole number"),
+        ({"thin": 0}, "`thin` must be"),
+        ({"thin": 11}, "leaves no draws"),
+        ({"burn_in": 10}, "leaves no draws"),
+        ({"seed": -1}, "`seed` must be"),
+        ({"batch_size": 41}, "larger than the data, 40 rows"),
+        ({"batch_size": 0}, "`batch_size` must be a positive whole number"),
+        ({"batching": "shuffle"}, "Unknown batching 'shuffle'. Known: epochs, replacement"),
+        ({"collect": 3}, "must be a collector"),
+        ({"init": {"rate": [1.0, 1.0], "mix": 2.0}}, "'mix' starts at 2.0"),
+    ],
+    ids=lambda value: str(list(value)[0]) if isinstance(value, dict) else "",
+)
+def test_bad_input_is_refused_before_anything_runs(arguments, message):
+    settings = {"step_size": 0.1, "num_steps": 10} | arguments
+    with pytest.raises(ValueError, match=message):
+        ib.sample(ib.sgld(poisson_rates()), **settings)
+
+
+def test_a_batch_size_without_data_is_refused():
+    with pytest.raises(ValueError, match="has no data"):
+        ib.sample(ib.sgld(GAMMA), 0.1, 10, batch_size=5)
+
+
+def test_something_else_than_a_kernel_is_refused():
+    with pytest.raises(ValueError, match="must be a kernel such as"):
+        ib.sample(GAMMA, 0.1, 10)
