@@ -27,7 +27,7 @@ from inbounds.kernels.base import Kernel
 from inbounds.models.packed import PackedNetworks, write_whole
 from inbounds.posterior import Posterior
 from inbounds.sampling import sample
-from inbounds.trees import PyTree
+from inbounds.trees import PyTree, cut_like
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
@@ -94,11 +94,8 @@ class Network:
 
     def start(self, key: jax.Array) -> PyTree:
         """Uniform weights in (-1/2, 1/2): their signs are those of a random network, and nothing is decided yet."""
-        keys = jax.random.split(key, len(self.shapes))
-        return {
-            name: jax.random.uniform(k, shape, minval=-0.5, maxval=0.5)
-            for k, (name, shape) in zip(keys, self.shapes.items(), strict=True)
-        }
+        shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in self.shapes.items()}
+        return cut_like(shapes, jax.random.uniform(key, (self.num_weights,), jnp.float32, -0.5, 0.5))
 
 
 def binarise(weights: PyTree) -> PyTree:
