@@ -1,11 +1,21 @@
-"""Is the chain where it should be? Distances to a known law, and the bias of a kernel without Monte Carlo noise."""
+"""Is the chain where it should be? A doctor before the run, bias after it, distances to a known law, exact stationary laws."""
 
 from . import distances as distances
 from . import weak_error as weak_error
+from .bias import StepBias as StepBias
+from .bias import bias_of as bias_of
+from .check import Finding as Finding
+from .check import Report as Report
+from .check import check as check
 from .distances import iid_floor as iid_floor
 from .distances import kolmogorov_smirnov as kolmogorov_smirnov
 from .distances import total_variation as total_variation
 from .distances import wasserstein1 as wasserstein1
+from .identities import Identities as Identities
+from .identities import identities as identities
+from .stein import Stein as Stein
+from .stein import imq_stein_matrix as imq_stein_matrix
+from .stein import stein_discrepancy as stein_discrepancy
 from .weak_error import StationaryLaw as StationaryLaw
 from .weak_error import fitted_slope as fitted_slope
 from .weak_error import stationary as stationary

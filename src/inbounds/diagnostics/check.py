@@ -504,7 +504,7 @@ class _Curvature:
             return None
         root = np.sqrt(scales)
         largest = max(np.abs(np.linalg.eigvalsh(root[:, None] * h * root)).max() for h in self.hessians)
-        return float(TOLERATED / (largest + (scales * noise).max()) / math.sqrt(10))
+        return float(TOLERATED / max(largest + (scales * noise).max(), 1e-12) / math.sqrt(10))
 
 
 def _largest_by_power_iteration(drift: Callable, phi: jax.Array, iterations: int = 30) -> float:

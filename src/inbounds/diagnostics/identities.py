@@ -1,0 +1,181 @@
+r"""Identities that the draws of a chain must satisfy: tests of convergence and of bias that need no second chain.
+
+With $G$ the drift of the proxy $\varphi$ (the gradient of its log density) and $V$ the variance of its noise:
+
+- $E[G(\varphi)] = 0$ holds in stationarity *at every step size* for every scheme with additive noise (take expectations of the
+  update). Where it fails, the chain has not settled, or the gradients are wrong: no step size is to blame.
+- $E[-(\varphi - E \varphi) G(\varphi)] = 1$ holds for the *target* (integrate by parts). Under Euler it is
+  $1 + \frac{\epsilon}{2} (E[G^2] + V)$ instead, so its excess over 1 is the bias of the step size, coordinate by coordinate.
+
+Both are estimated from fresh minibatches at the kept draws, with standard errors from batch means.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from inbounds.data.arrays import source_for
+from inbounds.trees import PyTree, variable_name
+
+__all__ = ["Identities", "ProxyScores", "identities", "proxy_scores", "standard_error"]
+
+
+class ProxyScores(NamedTuple):
+    """Flat proxies and their minibatch gradients at thinned draws: arrays (chain, draw, coordinate), and the names."""
+
+    phi: np.ndarray
+    score: np.ndarray
+    theta: PyTree
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class Identities:
+    """Both identities, one number a coordinate of the proxy.
+
+    Attributes:
+        names: of the coordinates.
+        drift: E[G], which should be 0, in units of the sd of G.
+        drift_error: its standard error.
+        virial: E[-(phi - mean) G], which is 1 without bias.
+        virial_error: its standard error.
+        running: E[G] over the draws so far, in standard errors of the whole run: (draw, coordinate), to plot.
+    """
+
+    names: list[str]
+    drift: np.ndarray
+    drift_error: np.ndarray
+    virial: np.ndarray
+    virial_error: np.ndarray
+    running: np.ndarray
+
+    @property
+    def drift_z(self) -> np.ndarray:
+        """E[G] in standard errors."""
+        return self.drift / np.maximum(self.drift_error, 1e-30)
+
+    @property
+    def settled(self) -> bool:
+        """Whether E[G] = 0 within what chance explains, over all the coordinates together."""
+        return bool(np.max(np.abs(self.drift_z)) < 3.5 + math.sqrt(2 * math.log(len(self.names))))
+
+    @property
+    def bias(self) -> np.ndarray:
+        """Relative excess of the variance that the step size causes: `virial` - 1."""
+        return self.virial - 1
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(name, E[G] with its error, bias with its error), as text."""
+        return [
+            (name, f"{d:+.3f} ± {de:.3f}", f"{b:+.3f} ± {be:.3f}")
+            for name, d, de, b, be in zip(
+                self.names, self.drift, self.drift_error, self.bias, self.virial_error, strict=True
+            )
+        ]
+
+    def __str__(self) -> str:
+        verdict = "settled" if self.settled else "NOT settled: run longer, or look for a gradient that is wrong"
+        rows = [("variable", "E[G] / sd (is 0)", "bias of the step size"), *self.rows()[:40]]
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([f"chains {verdict}", *lines])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in self.rows()[:40]
+        )
+        head = "<tr><th>variable</th><th>E[G] / sd (is 0)</th><th>bias of the step size</th></tr>"
+        return f"<table><caption>chains {'settled' if self.settled else 'not settled'}</caption>{head}{cells}</table>"
+
+
+def identities(draws: Any, *, batch_size: int | None = None, most: int = 20_000, seed: int = 0) -> Identities:
+    """E[G] = 0 and E[-(phi - mean) G] = 1 at the draws of a run.
+
+    Args:
+        draws: what `ib.sample` returned.
+        batch_size: rows of the fresh minibatches; None takes what the posterior says, or all the data.
+        most: draws looked at, evenly thinned over the run.
+        seed: of the minibatches.
+    """
+    found = proxy_scores(draws, batch_size=batch_size, most=most, seed=seed)
+    spread = np.maximum(found.score.std(axis=(0, 1)), 1e-30)
+    score = found.score / spread
+    centred = found.phi - found.phi.mean(axis=(0, 1))
+    drift_error = standard_error(score)
+    products = -centred * found.score
+    counts = np.arange(1, score.shape[1] + 1)[:, None]
+    running = np.cumsum(score.mean(axis=0), axis=0) / counts / np.maximum(drift_error, 1e-30)
+    return Identities(
+        names=found.names,
+        drift=score.mean(axis=(0, 1)),
+        drift_error=drift_error,
+        virial=products.mean(axis=(0, 1)),
+        virial_error=standard_error(products),
+        running=running,
+    )
+
+
+def proxy_scores(draws: Any, *, batch_size: int | None = None, most: int = 2_000, seed: int = 0) -> ProxyScores:
+    """The proxy and an unbiased estimate of the gradient of its log density, each draw on a minibatch of its own."""
+    kernel, posterior = draws.kernel, draws.kernel.posterior
+    if draws.phi is None:
+        raise ValueError("This run stored no draws, only running statistics: leave `collect` out.")
+    thin = max(1, math.ceil(draws.num_chains * draws.num_draws / most))
+    theta = jax.tree.map(lambda leaf: leaf[:, ::thin], draws.theta)
+    space = kernel.space
+    on_proxy = kernel.constrain == space.constrain
+    phi = jax.tree.map(lambda leaf: leaf[:, ::thin], draws.phi) if on_proxy else None
+    size = posterior.batch_size if batch_size is None else batch_size
+    source = source_for(posterior.data, size, "replacement")
+    key = jax.random.key(seed)
+    arrays = source.prepare(key)
+    estimator = kernel.estimator
+    center = jax.tree.map(lambda leaf: jnp.asarray(leaf).mean(axis=(0, 1)), theta)
+    state = jax.jit(lambda x: estimator.init(x, False))(center)
+
+    def one(inputs):
+        number, proxy, bounded = inputs
+        proxy = space.unconstrain(bounded) if proxy is None else proxy
+        plan = jax.tree.map(lambda leaf: leaf[0], source.plan(key, number[None]))
+        point = space.evaluation_point(proxy)
+        gradient, _ = estimator.estimate(state, point, source.fetch(arrays, plan), False)
+        return ravel_pytree(proxy)[0], ravel_pytree(space.pull_back(proxy, point, gradient.value))[0]
+
+    chains, length = jax.tree.leaves(theta)[0].shape[:2]
+    flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(chains * length, *leaf.shape[2:]), (phi, theta))
+    values, scores = jax.jit(lambda: jax.lax.map(one, (jnp.arange(chains * length), *flat), batch_size=64))()
+    first = jax.eval_shape(space.unconstrain, jax.tree.map(lambda leaf: leaf[0, 0], theta))
+    return ProxyScores(
+        np.asarray(values, float).reshape(chains, length, -1),
+        np.asarray(scores, float).reshape(chains, length, -1),
+        theta,
+        _names(first),
+    )
+
+
+def standard_error(x: np.ndarray) -> np.ndarray:
+    """Monte Carlo standard error of the mean of x, shape (chain, draw, ...), by batch means of sqrt(draws)."""
+    chains, length = x.shape[:2]
+    size = max(1, math.isqrt(length))
+    count = length // size
+    means = x[:, : count * size].reshape(chains, count, size, *x.shape[2:]).mean(axis=2)
+    flat = means.reshape(chains * count, *x.shape[2:])
+    if len(flat) < 2:
+        return np.full(x.shape[2:], np.nan)
+    return flat.std(axis=0, ddof=1) / math.sqrt(len(flat))
+
+
+def _names(tree: PyTree) -> list[str]:
+    names = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name = variable_name(path)
+        names += [name + (f"[{', '.join(map(str, index))}]" if index else "") for index in np.ndindex(leaf.shape)]
+    return names
