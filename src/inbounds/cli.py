@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import importlib
+import importlib.util
+import json
 import sys
 import time
 from pathlib import Path
@@ -130,6 +132,94 @@ def report(
     name_the_page(page)
 
 
+@app.command("tune")
+def tune_command(
+    objective: Annotated[
+        str,
+        typer.Argument(metavar="FILE:FUNCTION", help="A function of the step size that returns a loss: loss.py:loss"),
+    ],
+    low: Annotated[float, typer.Option(help="Smallest step size.")] = 1e-7,
+    high: Annotated[float, typer.Option(help="Largest step size.")] = 1.0,
+    trials: Annotated[int, typer.Option(min=1, help="How many to try.")] = 100,
+    seed: Seed = 0,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="A journal file, or a database URL that several machines share; a study in it is gone on with."
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Of the study.")] = "tune",
+) -> None:
+    """Search for the step size with the smallest loss, by TPE.
+
+    The loss is yours: a Python function of the step size. A trial that goes non-finite is pruned.
+    """
+    from inbounds.tuning import tune
+
+    found = tune(load_function(objective), low, high, trials, seed, storage, name=name)
+    typer.echo(repr(found))
+    if found.at_edge:
+        typer.echo("the best step size is at an end of its range: a wider one may hold a better", err=True)
+
+
+@app.command("check")
+def check_command(
+    posterior: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:POSTERIOR", help="A posterior, or a function that makes one: model.py:posterior"
+        ),
+    ],
+    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Rows a minibatch.")] = None,
+    transform: Annotated[str | None, typer.Option("--transform", help="Instead of the defaults, such as icll.")] = None,
+    seed: Seed = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Look a posterior over before it is sampled: supports, transforms, gradients, noise, and a step size.
+
+    Prints a checklist with a remedy a line. The exit status is 1 where something is a problem.
+    """
+    from inbounds.diagnostics.check import check
+    from inbounds.posterior import Posterior
+
+    found = load_object(posterior)
+    if callable(found) and not isinstance(found, Posterior):
+        found = found()
+    report = check(found, transform, batch_size=batch_size, seed=seed, show=False)
+    typer.echo(json.dumps(report.to_dict(), indent=2) if as_json else str(report))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def load_function(where: str) -> Any:
+    """The function that FILE:FUNCTION or MODULE:FUNCTION names."""
+    function = load_object(where)
+    if not callable(function):
+        raise ValueError(f"{where} is not a function.")
+    return function
+
+
+def load_object(where: str) -> Any:
+    """What FILE:NAME or MODULE:NAME names."""
+    source, _, name = where.rpartition(":")
+    if not source or not name:
+        raise ValueError(f"expected FILE:FUNCTION, such as loss.py:loss; got {where!r}.")
+    if source.endswith(".py"):
+        if not Path(source).is_file():
+            raise ValueError(f"there is no file {source}.")
+        spec = importlib.util.spec_from_file_location(Path(source).stem, source)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        sys.path.insert(0, str(Path.cwd()))  # the console script does not look there
+        module = importlib.import_module(source)
+    if not hasattr(module, name):
+        raise ValueError(f"{source} has no function or object {name!r}.")
+    return getattr(module, name)
+
+
 def experiment(name: str) -> Any:
     """The module behind an experiment."""
     from inbounds.paper import EXPERIMENTS
@@ -189,10 +279,8 @@ def make_docs(folder: Path, docs: Path) -> Path:
             source = results.path / f"summary.{kind}"
             if source.exists():
                 (docs / f"{results.experiment}-summary.{kind}").write_bytes(source.read_bytes())
-    scales = dict.fromkeys(str(results.settings.get("scale", "full")) for results in found)
-    names = " && ".join(f"inbounds paper {r.experiment} --scale {r.settings.get('scale', 'full')}" for r in found)
-    assert scales
-    return write_markdown(docs, reports, names)
+    commands = [f"inbounds paper {results.experiment} --scale {results.settings['scale']}" for results in found]
+    return write_markdown(docs, reports, " && ".join(commands))
 
 
 def demo_table(results: Any) -> str:

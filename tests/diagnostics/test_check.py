@@ -166,3 +166,24 @@ def test_many_dimensions_have_their_largest_curvature_by_power_iteration():
 def test_what_is_no_posterior_is_refused():
     with pytest.raises(ValueError, match="from_numpyro"):
         ib.check(lambda: None)
+
+
+def test_the_command_line_prints_the_checklist_and_fails_where_something_is_a_problem(tmp_path, monkeypatch):
+    testing = pytest.importorskip("typer.testing")
+    from inbounds.cli import app
+
+    (tmp_path / "doctored.py").write_text(
+        "import inbounds as ib, numpyro.distributions as dist\n"
+        "from numpyro.distributions import constraints\n"
+        "posterior = ib.Posterior({'x': dist.HalfNormal(1.0)})\n"
+        "def bad():\n"
+        "    return ib.Posterior(log_prior=lambda x: -1.2 * ib.transforms.base.jnp.log(x) - x, supports=constraints.positive)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    runner = testing.CliRunner()
+    good = runner.invoke(app, ["check", "doctored:posterior"])
+    assert good.exit_code == 0, good.output
+    assert "✓ x: (0, inf) by softplus" in good.output
+    bad = runner.invoke(app, ["check", "doctored.py:bad", "--json"])
+    assert bad.exit_code == 1
+    assert not json.loads(bad.output)["ok"]

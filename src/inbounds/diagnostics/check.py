@@ -381,7 +381,7 @@ def _boundary(name: str, side: str, transform: Any, shapes: list[float]) -> Find
             f"shape of the density at its {side} end: cannot tell",
             values={"side": side, "k": None},
         )
-    at = f"the density goes like gap^{k - 1:.2g} at its {side} end (k = {k:.2g})"
+    at = f"the density goes like gap^{round(k - 1, 2) + 0.0:g} at its {side} end (k = {k:.2g})"
     polynomial = transform.name in POLYNOMIAL
     if k < 0.01:
         return Finding("boundary", name, "problem", f"{at}: it cannot be integrated there",
