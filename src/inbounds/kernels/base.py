@@ -97,7 +97,9 @@ class Kernel:
 
     def _identity(self) -> tuple:
         transforms = tuple(jax.tree.leaves(self.space.transforms, is_leaf=lambda t: hasattr(t, "pull_back")))
-        return (self.name, id(self.posterior), transforms, self.estimator.config, self.config)
+        # With their types: noise_correction=True and a variance of 1.0 are equal to Python, and not the same kernel.
+        options = tuple((name, type(value), value) for name, value in self.config)
+        return (self.name, id(self.posterior), transforms, self.estimator.config, options)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Kernel) and self._identity() == other._identity()
