@@ -178,8 +178,13 @@ def plain_log(axis: Any, subs: Sequence[float] = (1.0,)) -> None:
 
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=7))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _power(value)))
     axis.set_minor_locator(ticker.NullLocator())
+
+
+def _power(value: float) -> str:
+    """1e-6 rather than 1e-06."""
+    return re.sub(r"e([+-])0*", lambda match: "e" + match[1].strip("+"), f"{value:g}")
 
 
 def dots_with_errors(

@@ -37,7 +37,10 @@ table.claims td, table.claims th { white-space: normal; text-align: left; vertic
 .holds { color: var(--good); } .fails { color: var(--bad); }
 details { margin: 2.5rem 0; border-top: 1px solid var(--line); padding-top: .8rem; }
 summary { cursor: pointer; color: var(--accent); }
-nav a { color: var(--accent); margin-right: .9rem; white-space: nowrap; display: inline-block; padding: .15rem 0; }
+nav a { color: var(--accent); margin-right: .9rem; display: inline-block; padding: .15rem 0; }
+@media (max-width: 34rem) { table.claims thead { display: none; } table.claims tr, table.claims td { display: block; }
+  table.claims tr { border-bottom: 1px solid var(--line); padding: .5rem 0; } table.claims td { border: 0; padding: .1rem 0; }
+  table.claims td:first-child { font-weight: 600; } }
 """
 
 
@@ -66,12 +69,14 @@ def _report(report: Report, prefix: str) -> str:
     links = "".join(
         f'<a href="#{prefix}s{i}">{html.escape(section.title)}</a>' for i, section in enumerate(report.sections)
     )
-    sections = "".join(_section(section, f"{prefix}s{i}") for i, section in enumerate(report.sections))
+    # The first picture says most; the claims come after it.
+    sections = [_section(section, f"{prefix}s{i}") for i, section in enumerate(report.sections)]
+    body = "".join([*sections[:1], _claims(report.claims), *sections[1:]])
     facts = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in report.facts)
     made = f'<details><summary>How this was made</summary><div class="scroll"><table>{facts}</table></div></details>'
     return (
         f'<h1>{html.escape(report.title)}</h1>\n<p class="lead">{html.escape(report.lead)}</p>\n<nav>{links}</nav>\n'
-        f"{_claims(report.claims)}{sections}{made if facts else ''}\n"
+        f"{body}{made if facts else ''}\n"
     )
 
 

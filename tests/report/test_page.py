@@ -1,0 +1,109 @@
+"""The page: one file, every picture inside, and a browser that has nothing to complain of."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from inbounds import plots
+from inbounds.report import Claim, Report, Section, Table, write_markdown, write_page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--enable-logging=stderr",
+)  # fmt: skip
+
+
+@pytest.fixture
+def report(tmp_path):
+    def draw(theme):
+        figure, axes = plots.new_figure(1, 1)
+        axes[0, 0].plot([1, 2, 3], [1e-3, 1e-2, 1e-1], color=theme.colour("corv"))
+        plots.log_log(axes[0, 0], theme, "step size", "TV")
+        return figure
+
+    sections = [
+        Section(
+            f"Figure {i} <b>",
+            "The line goes up & up.",
+            plots.save(tmp_path / f"figure-{i}", draw),
+            Table(("method", "TV"), [["a|b", 0.123456], ["<script>", None]], best=[0]),
+            ["A note."],
+        )
+        for i in range(2)
+    ]
+    claims = [Claim("It works.", "It does: 0.02.", True), Claim("It is fast.", "Not so.", False)]
+    return Report("A title", "A lead.", sections, claims, [("seed", "0")])
+
+
+def test_the_page_needs_no_other_file(report, tmp_path):
+    text = write_page(tmp_path / "report.html", [report]).read_text(encoding="utf-8")
+    assert text.count("<img ") == 2
+    assert not re.search(r'(src|href|srcset)="(?!data:|#)', text)
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "prefers-color-scheme: dark" in text
+    assert 'name="viewport"' in text
+
+
+def test_the_dark_picture_is_the_light_one_in_other_colours(report):
+    stem = report.sections[0].figure
+    light, dark = (stem.with_name(stem.name + end).read_text() for end in (".svg", "-dark.svg"))
+    assert plots.LIGHT.colour("corv") in light
+    assert plots.LIGHT.colour("corv") not in dark
+    assert plots.DARK.colour("corv") in dark
+    assert plots.DARK.paper in dark
+    assert len(light) == len(dark)
+
+
+def test_the_same_results_give_the_same_bytes(report, tmp_path):
+    first = write_page(tmp_path / "one.html", [report]).read_bytes()
+    assert write_page(tmp_path / "two.html", [report]).read_bytes() == first
+    assert b"<dc:date>" not in report.sections[0].figure.with_suffix(".svg").read_bytes()
+
+
+def test_markdown_puts_claims_beside_findings_and_copies_the_pictures(report, tmp_path):
+    file = write_markdown(tmp_path / "docs", [report], "inbounds paper basic --scale full")
+    text = file.read_text(encoding="utf-8")
+    assert "| It is fast. | Not so. | does not hold |" in text
+    assert "| **a\\|b** | **0.1235** |" in text
+    for picture in re.findall(r"\((figures/[^)]+)\)", text):
+        assert (file.parent / picture).stat().st_size > 1000
+    assert "inbounds paper basic --scale full" in text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_shows_every_picture_without_a_word_on_the_console(report, tmp_path, scheme):
+    page = write_page(tmp_path / "report.html", [report])
+    # The page itself has no script; the copy asks the browser what it made of every picture.
+    probe = (
+        "<script>addEventListener('load', () => document.body.setAttribute('data-widths', "
+        "[...document.images].map(i => i.complete ? i.naturalWidth : 0).join(' ') + ' wide ' + "
+        "(document.documentElement.scrollWidth > innerWidth)))</script>"
+    )
+    copy = tmp_path / "probed.html"
+    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", probe + "</body>"), encoding="utf-8")
+    dark = ["--force-dark-mode"] if scheme == "dark" else []
+    done = subprocess.run(
+        [
+            CHROMIUM,
+            *FLAGS,
+            *dark,
+            "--window-size=420,900",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--dump-dom",
+            copy.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    widths, _, too_wide = re.search(r'data-widths="([^"]*)"', done.stdout)[1].partition(" wide ")
+    assert len(widths.split()) == 2
+    assert all(int(width) > 100 for width in widths.split())
+    assert too_wide == "false", "on a phone the page scrolls sideways"
+    assert "CONSOLE" not in done.stderr
