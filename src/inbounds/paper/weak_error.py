@@ -68,7 +68,7 @@ SCALES = {
     "laptop": Scale(
         ("gamma-0.5-0.5", "beta-0.5-1.5", "half-normal"), "some", GRID, SMALL_GRID, 32, 1, 10_000, 5, 5_000
     ),
-    "full": Scale(tuple(TARGETS), "all", GRID, SMALL_GRID, 64, 4, 20_000, 10, 10_000),
+    "full": Scale(tuple(TARGETS), "all", GRID, SMALL_GRID, 64, 8, 20_000, 10, 10_000),
 }
 
 
