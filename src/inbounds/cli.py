@@ -36,6 +36,10 @@ paper = typer.Typer(
     ),
 )
 app.add_typer(paper, name="paper")
+data = typer.Typer(
+    no_args_is_help=True, help="Public data sets: what there is, download, and import of files you have."
+)
+app.add_typer(data, name="data")
 
 
 class ScaleName(enum.StrEnum):
@@ -51,6 +55,10 @@ Scale = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results; results/NAME-SCALE when left out.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same numbers.")]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", help="Folder of data sets; the variable INBOUNDS_DATA, or a cache folder, when left out."),
+]
 Restart = Annotated[bool, typer.Option("--restart", help="Throw finished parts in the folder away and begin again.")]
 
 
@@ -99,6 +107,77 @@ def paper_weak_error(
     """Figure 2: the bias of every method against its step size, exact and simulated."""
     results = run_experiment("weak-error", scale, out, seed, restart)
     name_the_page(results.path / "report.html")
+
+
+@paper.command("binary-network")
+def paper_binary_network(
+    dataset: Annotated[str, typer.Option("--dataset", help="mnist, fashion-mnist or synthetic.")] = "mnist",
+    scale: Scale = ScaleName.laptop,
+    data: Data = None,
+    out: Out = None,
+    seed: Seed = 0,
+    restart: Restart = False,
+    method: Annotated[list[str] | None, typer.Option("--method", help="One of the methods; may be repeated.")] = None,
+    stage: Annotated[
+        list[str] | None, typer.Option("--stage", help="main, prior, ito or standard; may be repeated.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of the final runs.")] = None,
+    tuning_epochs: Annotated[int | None, typer.Option(min=1, help="Of each trial of the search.")] = None,
+    trials: Annotated[int | None, typer.Option(min=2, help="Of the search, for every method.")] = None,
+    chains: Annotated[int | None, typer.Option(min=1, help="Trials side by side, and seeds of the final runs.")] = None,
+    search: Annotated[str | None, typer.Option(help="tpe (needs Optuna) or grid.")] = None,
+    logit_scale: Annotated[float | None, typer.Option(help="Take this one instead of choosing it.")] = None,
+) -> None:
+    """Section 6.2: Bayesian binary networks on MNIST or Fashion-MNIST, step sizes by TPE.
+
+    Several processes may share --out and divide the methods: every finished part is a file.
+    """
+    options = {"epochs": epochs, "tuning_epochs": tuning_epochs, "trials": trials, "chains": chains, "search": search}
+    if logit_scale is not None:
+        options["logit_scales"] = (logit_scale,)
+    folder = out or Path(f"results/binary-network-{dataset}-{scale}")
+    results = run_experiment(
+        "binary-network", scale, folder, seed, restart,
+        how={"data": data, "methods": method, "stages": stage}, dataset=dataset, **options,
+    )  # fmt: skip
+    name_the_page(results.path / "report.html")
+
+
+@data.command("list")
+def data_list(data: Data = None) -> None:
+    """The data sets of the catalog, their size and licence, and whether they are here."""
+    from inbounds.data import catalog
+
+    typer.echo(f"in {catalog.folder(data)}:")
+    for entry in catalog.datasets().values():
+        here = "here" if not catalog.missing(entry.name, data) else "not here"
+        typer.echo(f"  {entry.name:<16}{entry.size / 1e6:>8.1f} MB  {here:<10}{entry.title}; {entry.licence}")
+
+
+@data.command("fetch")
+def data_fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from `inbounds data list`.")],
+    data: Data = None,
+) -> None:
+    """Download data sets and check them; an interrupted download is continued."""
+    from inbounds.data import catalog
+
+    for name in names:
+        typer.echo(f"{name} is in {catalog.fetch(name, data)}")
+
+
+@data.command("import")
+def data_import(
+    name: Annotated[str, typer.Argument(help="A name from `inbounds data list`.")],
+    source: Annotated[Path, typer.Argument(help="A folder with its files, or one of the files; packed or not.")],
+    data: Data = None,
+) -> None:
+    """Copy the files of a data set that you already have, after a look at their checksums."""
+    from inbounds.data import catalog
+
+    place = catalog.add(name, source, data)
+    absent = catalog.missing(name, data)
+    typer.echo(f"{name} is in {place}" + (f"; still missing: {', '.join(absent)}" if absent else ""))
 
 
 @paper.command("all")
@@ -227,7 +306,15 @@ def experiment(name: str) -> Any:
     return importlib.import_module(EXPERIMENTS[name])
 
 
-def run_experiment(name: str, scale: str, out: Path | None, seed: int, restart: bool = False, **options: Any) -> Any:
+def run_experiment(
+    name: str,
+    scale: str,
+    out: Path | None,
+    seed: int,
+    restart: bool = False,
+    how: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
     """Run what is missing of an experiment, then make its page; on Ctrl-C, make the page of what is there.
 
     Args:
@@ -236,6 +323,7 @@ def run_experiment(name: str, scale: str, out: Path | None, seed: int, restart: 
         out: the folder; `results/NAME-SCALE` when None.
         seed: of everything.
         restart: throw finished parts away first.
+        how: passed to the experiment's `run`; changes no number.
         options: passed to the experiment's `settings`.
     """
     from inbounds.paper.results import Results
@@ -247,7 +335,7 @@ def run_experiment(name: str, scale: str, out: Path | None, seed: int, restart: 
     typer.echo(f"{name} at scale {scale}, into {folder}")
     clock = time.perf_counter()
     try:
-        module.run(results, say=lambda line: typer.echo(f"  {line}  ({time.perf_counter() - clock:.0f} s)"))
+        module.run(results, lambda line: typer.echo(f"  {line}  ({time.perf_counter() - clock:.0f} s)"), **(how or {}))
     except KeyboardInterrupt:
         typer.echo("\nstopped; the same command goes on from here. Making the page of what is finished ...", err=True)
         make_report(folder)

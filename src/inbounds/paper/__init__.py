@@ -4,12 +4,13 @@ A module of `EXPERIMENTS` has
 
 - `SCALES`: names to what the scale means, `smoke` among them;
 - `settings(scale, seed, **options) -> dict`: everything that its numbers depend on;
-- `run(results, say)`: compute the parts that `results` does not hold yet;
+- `run(results, say, **how)`: compute the parts that `results` does not hold yet; `how` changes no number (where data are);
 - `report(results) -> Report`: tables, pictures and sentences from the parts that are there, however many.
 """
 
 EXPERIMENTS = {
     "basic": "inbounds.paper.basic",
     "weak-error": "inbounds.paper.weak_error",
+    "binary-network": "inbounds.paper.binary_network",
 }
 """The name on the command line, and the module behind it, imported when it is asked for."""

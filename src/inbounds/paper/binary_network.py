@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -34,7 +33,10 @@ from inbounds.models.binary_network import (
 from inbounds.paper.results import Results, number
 from inbounds.trees import PyTree
 
-EXPERIMENT = "binary-network"
+NAME = "binary-network"
+NEEDS_DATA = True
+STAGES = ("main", "prior", "ito", "standard")
+SENSITIVE = ("sigmoid", "mirror", "probit-baoab")  # methods of the prior study
 DATASETS = ("mnist", "fashion-mnist", "synthetic")
 METRICS = (
     "loss", "accuracy", "ece",  # of the average over all epochs so far: the paper's moving average
@@ -144,29 +146,42 @@ class Settings:
     seed: int = 0
 
 
-def settings_for(scale: str, dataset: str, seed: int = 0, **changes: Any) -> Settings:
-    """The settings of a scale: "smoke" (seconds, synthetic digits), "laptop", or "full" (an accelerator)."""
+SCALES = {
+    "smoke": {
+        "dataset": "synthetic", "epochs": 3, "tuning_epochs": 2, "trials": 4, "chains": 2, "search": "grid",
+        "batch_size": 50, "logit_scales": (10.0,), "scale_trials": 2, "scale_epochs": 2, "priors": (0.5, 2.0), "rows": 2_500,
+    },
+    "laptop": {
+        "epochs": 20, "tuning_epochs": 8, "trials": 12, "chains": 3, "logit_scales": (10.0, 20.0), "scale_trials": 3,
+        "scale_epochs": 5, "priors": (0.5, 2.0), "rows": 20_000,
+    },
+    "full": {"epochs": 100, "tuning_epochs": 40, "trials": 100, "chains": 20, "scale_trials": 20, "scale_epochs": 15, "rows": 70_000},
+}  # fmt: skip
+LONGER = {"fashion-mnist": {"full": {"epochs": 300, "tuning_epochs": 60}}}
+
+
+def settings(scale: str, seed: int, dataset: str = "mnist", **changes: Any) -> dict[str, Any]:
+    """Everything that the numbers depend on: the scale's settings, with other values for the fields in `changes`.
+
+    Args:
+        scale: a key of `SCALES`; "smoke" always takes synthetic digits.
+        seed: of everything.
+        dataset: one of `DATASETS`.
+        changes: other values for fields of `Settings`; None leaves a field as it is.
+    """
     if dataset not in DATASETS:
         raise ValueError(f"Unknown data set {dataset!r}. Known: {', '.join(DATASETS)}.")
-    long = dataset == "fashion-mnist"
-    if scale == "smoke":
-        chosen = Settings(
-            "synthetic", epochs=3, tuning_epochs=2, trials=4, chains=2, search="grid", batch_size=50,
-            logit_scales=(10.0,), scale_trials=2, scale_epochs=2, priors=(0.5, 2.0), rows=2_500, seed=seed,
-        )  # fmt: skip
-    elif scale == "laptop":
-        chosen = Settings(
-            dataset, epochs=20, tuning_epochs=8, trials=12, chains=3, logit_scales=(10.0, 20.0), scale_trials=3,
-            scale_epochs=5, priors=(0.5, 2.0), rows=20_000, seed=seed,
-        )  # fmt: skip
-    elif scale == "full":
-        chosen = Settings(
-            dataset, epochs=300 if long else 100, tuning_epochs=60 if long else 40, trials=100, chains=20,
-            rows=70_000, seed=seed, scale_trials=20, scale_epochs=20,
-        )  # fmt: skip
-    else:
-        raise ValueError(f"Unknown scale {scale!r}. Known: smoke, laptop, full.")
-    return replace(chosen, **{name: value for name, value in changes.items() if value is not None})
+    if scale not in SCALES:
+        raise ValueError(f"Unknown scale {scale!r}. Known: {', '.join(SCALES)}.")
+    values = {"dataset": dataset, "seed": seed, **SCALES[scale], **LONGER.get(dataset, {}).get(scale, {})}
+    return {"scale": scale, **asdict(Settings(**values | {k: v for k, v in changes.items() if v is not None}))}
+
+
+def settings_of(results: Results) -> Settings:
+    """The settings that a results folder was made with."""
+    return Settings(
+        **{name: tuple(v) if isinstance(v, list) else v for name, v in results.settings.items() if name != "scale"}
+    )
 
 
 # -- data ---------------------------------------------------------------------------------------------------------
@@ -353,9 +368,11 @@ class Experiment:
         return number(self.part(f"scale/{scale:g}/{method.name}", compute)["best_loss"])
 
     def _grid(self, bench: Bench, method: Method, low: float, high: float, trials: int, epochs: int) -> dict[str, Any]:
-        steps = np.geomspace(low, high, trials)
-        run = bench.run(method, steps, epochs, self.settings.seed + 1)
-        losses = metric(run["curve"], "loss", "validation")[:, -1]
+        """Step sizes evenly spaced on the log scale, as many side by side as there are chains: equal calls compile once."""
+        steps, chains, began = np.geomspace(low, high, trials), self.settings.chains, time.perf_counter()
+        padded = np.append(steps, np.full(-trials % chains, steps[-1])).reshape(-1, chains)
+        runs = [bench.run(method, some, epochs, self.settings.seed + 1) for some in padded]
+        losses = np.concatenate([metric(run["curve"], "loss", "validation")[:, -1] for run in runs])[:trials]
         best = int(np.nanargmin(losses)) if np.isfinite(losses).any() else 0
         return {
             "step_sizes": steps,
@@ -363,7 +380,7 @@ class Experiment:
             "best_step_size": steps[best],
             "best_loss": losses[best],
             "at_edge": best in (0, trials - 1),
-            "seconds": run["seconds"],
+            "seconds": time.perf_counter() - began,
         }
 
     def tuned(self, method: Method, scale: float) -> dict[str, Any]:
@@ -469,44 +486,33 @@ def _summary(run: dict[str, Any], step_size: float) -> dict[str, Any]:
 
 
 def run(
-    scale: str,
-    dataset: str = "mnist",
-    data: str | os.PathLike | None = None,
-    out: str | os.PathLike = "out/binary-network",
-    seed: int = 0,
-    methods: Sequence[str] | None = None,
-    stages: Sequence[str] = ("main", "prior", "ito", "standard"),
-    restart: bool = False,
+    results: Results,
     say: Callable[[str], None] = print,
-    **changes: Any,
-) -> Results:
-    """Run the experiment, or what is missing of it, and return its results.
+    data: str | os.PathLike | None = None,
+    methods: Sequence[str] | None = None,
+    stages: Sequence[str] | None = None,
+) -> None:
+    """Compute the parts that are missing.
 
     Args:
-        scale: "smoke", "laptop" or "full".
-        dataset: "mnist", "fashion-mnist" or "synthetic".
-        data: the folder of data sets.
-        out: the folder of results; an interrupted run goes on there, part by part and trial by trial.
-        seed: of everything.
-        methods: names out of `METHODS`; None for all. Processes that share `out` may divide them among themselves.
-        stages: "main" (search and final runs), "prior", "ito" and "standard".
-        restart: throw finished parts away first.
+        results: the folder, with its settings; an interrupted run goes on there, part by part and trial by trial.
         say: told about each finished part.
-        changes: other values for fields of `Settings`.
+        data: the folder of data sets.
+        methods: names out of `METHODS`; None for all. Processes that share a folder may divide them among themselves.
+        stages: some of `STAGES`: "main" (search and final runs), "prior", "ito" and "standard"; None for all.
     """
-    settings = settings_for(scale, dataset, seed, **changes)
     chosen = [_method(name) for name in (methods or METHODS)]
-    unknown = set(stages) - {"main", "prior", "ito", "standard"}
+    unknown = sorted(set(stages or ()) - set(STAGES))
     if unknown:
-        raise ValueError(f"Unknown stages {', '.join(sorted(unknown))}. Known: main, prior, ito, standard.")
-    results = Results.open(Path(out), EXPERIMENT, {"scale": scale, **asdict(settings)}, restart)
+        raise ValueError(f"Unknown stage {unknown[0]!r}. Known: {', '.join(STAGES)}.")
+    stages = stages or STAGES
+    settings = settings_of(results)
     experiment = Experiment(settings, results, data, say)
     logit_scale = experiment.logit_scale()
     say(f"logit scale {logit_scale:g}")
     if "main" in stages:
         for method in chosen:
-            final = experiment.final(method, logit_scale)
-            say(f"  {method.label}: {_line(final)}")
+            say(f"{method.label}: {_line(experiment.final(method, logit_scale))}")
     if "ito" in stages:
         experiment.ito(logit_scale)
     if "standard" in stages:
@@ -515,10 +521,8 @@ def run(
     if "prior" in stages:
         for prior in settings.priors:
             for method in chosen:
-                if method.name in ("sigmoid", "mirror", "probit-baoab"):
+                if method.name in SENSITIVE:
                     experiment.prior(method, logit_scale, prior)
-    results.write_json("summary", summary(results))
-    return results
 
 
 def _method(name: str) -> Method:
@@ -541,8 +545,8 @@ def at_end(final: dict[str, Any], name: str, which: str = "test") -> tuple[float
     return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
-def summary(results: Results) -> dict[str, Any]:
-    """One row a method and stage: means and standard errors over the seeds at the last epoch, on the test part."""
+def summarise(results: Results) -> list[dict[str, Any]]:
+    """One row a stage and method: means and standard errors over the seeds at the last epoch, on the test part."""
     rows = []
     for part, value in results.parts().items():
         stage, _, rest = part.partition("/")
@@ -550,11 +554,19 @@ def summary(results: Results) -> dict[str, Any]:
             continue
         prior, _, name = rest.rpartition("/")
         row: dict[str, Any] = {"stage": stage, "method": name, "step_size": value["step_size"]}
-        if prior:
-            row["prior"] = float(prior)
+        row["prior"] = float(prior) if prior else settings_of(results).prior
         for metric_name in METRICS:
             row[metric_name], row[f"{metric_name}_se"] = at_end(value, metric_name)
         row["seeds"] = len(value["test"]["loss"])
         row["epochs"] = len(value["test"]["loss"][0])
+        row["seconds"] = value["seconds"]
         rows.append(row)
-    return {"settings": results.settings, "environment": results.header.get("environment"), "rows": rows}
+    order = list(METHODS)
+    return sorted(rows, key=lambda row: (row["stage"], row["prior"], order.index(row["method"])))
+
+
+def report(results: Results) -> Any:
+    """Tables, pictures and sentences from the parts that are there."""
+    from inbounds.paper.binary_network_page import page
+
+    return page(results)
