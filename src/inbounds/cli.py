@@ -92,7 +92,9 @@ def paper_basic(
     out: Out = None,
     seed: Seed = 0,
     restart: Restart = False,
-    target: Annotated[list[str] | None, typer.Option("--target", help="One of the targets; may be repeated.")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option("--target", help="Only this target, for example half-normal; may be repeated.")
+    ] = None,
 ) -> None:
     """Figure 1: draws from known distributions, every method at its best step size; and the stability theorems."""
     options: dict[str, Any] = {"targets": tuple(target)} if target else {}
@@ -367,7 +369,11 @@ def make_docs(folder: Path, docs: Path) -> Path:
             source = results.path / f"summary.{kind}"
             if source.exists():
                 (docs / f"{results.experiment}-summary.{kind}").write_bytes(source.read_bytes())
-    commands = [f"inbounds paper {results.experiment} --scale {results.settings['scale']}" for results in found]
+    commands = [
+        "inbounds demo" if scale == "demo" else f"inbounds paper {results.experiment} --scale {scale}"
+        for results in found
+        for scale in [results.settings["scale"]]
+    ]
     return write_markdown(docs, reports, " && ".join(commands))
 
 

@@ -192,7 +192,7 @@ def dots_with_errors(
 ) -> None:
     """One dot a method on a logarithmic axis, best at the top, with the floor as a line."""
     order = np.argsort(np.nan_to_num(np.asarray(values, float), nan=np.inf))[::-1]
-    for place, i in enumerate(order):
+    for place, i in enumerate(map(int, order)):
         colour = theme.colour(families[i])
         axes.errorbar(values[i], place, xerr=errors[i], fmt="o", ms=4.5, color=colour, lw=1.2)
     axes.axvline(floor, color=theme.soft, lw=1.2, ls="--")

@@ -87,6 +87,15 @@ def test_claims_follow_the_numbers():
     assert [found[mirror] for found in verdicts] == [True, False]
 
 
+def test_limits_are_looked_up_by_target_and_are_wider_for_an_estimated_variance():
+    def row(family, transform, value):
+        return {"target": "half-normal", "family": family, "transform": transform, "total_variation": value}
+
+    rows = [row("lm-nc", "softplus", 0.0156), row("lm-nc-estimated", "softplus", 0.0156), row("lm-nc", "exp", 0.5)]
+    found = [(row["family"], row["limit"], row["reached"]) for row in basic.limits_of(rows)]
+    assert found == [("lm-nc", 0.0155, False), ("lm-nc-estimated", pytest.approx(0.01705), True)]
+
+
 def test_ito_jumps_grow_without_bound_and_corv_noise_vanishes(results):
     for row in results.get("theorems/ito"):
         if row["family"] == "ito":

@@ -3,6 +3,7 @@
 A module of `EXPERIMENTS` has
 
 - `SCALES`: names to what the scale means, `smoke` among them;
+- `NEEDS_DATA = True` where it cannot run without a download, so that `inbounds paper all` leaves it out;
 - `settings(scale, seed, **options) -> dict`: everything that its numbers depend on;
 - `run(results, say, **how)`: compute the parts that `results` does not hold yet; `how` changes no number (where data are);
 - `report(results) -> Report`: tables, pictures and sentences from the parts that are there, however many.

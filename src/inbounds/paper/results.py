@@ -224,7 +224,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": cores(),
         "device": f"{jax.devices()[0].platform}: {jax.devices()[0].device_kind}",
-        "precision": "float64" if jax.config.jax_enable_x64 else "float32",
+        "precision": str(jax.numpy.asarray(0.0).dtype),
     }
 
 

@@ -119,7 +119,7 @@ def run(results: Results, say: Callable[[str], None] = print) -> None:
 
 
 def reference(
-    target: Target, method: Method, step_sizes: Sequence[float], check: Callable[[], None] = lambda: None
+    target: Any, method: Method, step_sizes: Sequence[float], check: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
     """The bias at each step size without Monte Carlo error, or why there is none."""
     if method.family not in SCHEMES:

@@ -58,5 +58,8 @@ def _table(table: Table, numeric: bool = True) -> str:
         return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
 
     align = ["---"] + ["---:" if numeric else "---"] * (len(table.columns) - 1)
-    rows = [line(f"**{cell(v)}**" if i in table.best else cell(v) for v in row) for i, row in enumerate(table.rows)]
+    rows = [
+        line(f"**{cell(v)}**" if i in table.best and cell(v) else cell(v) for v in row)
+        for i, row in enumerate(table.rows)
+    ]
     return "\n".join([line(table.columns), line(align), *rows])
