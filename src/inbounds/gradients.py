@@ -265,7 +265,8 @@ def full_gradient(posterior: Posterior, theta: PyTree) -> PyTree:
 def full_likelihood_gradient(posterior: Posterior, theta: PyTree, rows: int = 8_192) -> PyTree:
     """Gradient of the log likelihood of all the data, in slices of `rows`."""
     total = posterior.num_data
-    assert total is not None and posterior.log_likelihood is not None
+    assert total is not None
+    assert posterior.log_likelihood is not None
     likelihood = posterior.log_likelihood
     gradient = jax.grad(lambda x, batch: jnp.sum(likelihood(x, batch)))
     whole, rest = divmod(total, rows)

@@ -108,7 +108,7 @@ class Space:
         return self._map(lambda t, p: t.log_gap(p), phi)
 
     def check(self, theta: PyTree) -> None:
-        """Raise a ValueError that names the first variable of `theta` that is not strictly inside its support."""
+        """Raise a ValueError that names the variables of `theta` (leading axes allowed) not strictly inside their support."""
         problems = []
 
         def one(path, support, subtree):

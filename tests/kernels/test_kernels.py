@@ -138,7 +138,7 @@ def test_identity_on_the_real_line_is_the_classic_algorithm(name):
     posterior = ib.Posterior({"x": dist.Normal(1.0, 2.0)})
     kernel = CORV[name](posterior)
     assert kernel.space.transforms["x"].name == "identity"
-    state, info = kernel.step(jax.random.key(0), kernel.init({"x": 3.0}), None, 1e-6)
+    _, info = kernel.step(jax.random.key(0), kernel.init({"x": 3.0}), None, 1e-6)
     assert float(info.gradient_norm) == pytest.approx(0.5, rel=1e-3)
 
 
@@ -181,7 +181,9 @@ def test_no_dtype_promotes_by_accident(name, strict_promotion):
 def test_a_blackjax_loop_drives_our_kernels(name):
     """The loop of BlackJAX's SGLD examples: only the constructor changes, and `info` comes with the state."""
     data = {"n": jnp.asarray(poisson_rates().data["n"])}
-    posterior = ib.Posterior({"rate": dist.Gamma(2.0, 1.0)}, lambda t, b: b["n"][:, 0] * jnp.log(t["rate"]) - t["rate"], data)
+    posterior = ib.Posterior(
+        {"rate": dist.Gamma(2.0, 1.0)}, lambda t, b: b["n"][:, 0] * jnp.log(t["rate"]) - t["rate"], data
+    )
     theta = {"rate": jnp.array(2.0)}
 
     def loop(init, step, position):
@@ -196,7 +198,9 @@ def test_a_blackjax_loop_drives_our_kernels(name):
     ours = loop(kernel.init, lambda *args: kernel.step(*args)[0], kernel.position)
 
     gradient = blackjax.sgmcmc.gradients.grad_estimator(
-        lambda t: dist.Gamma(2.0, 1.0).log_prob(t["rate"]), lambda t, row: row["n"][0] * jnp.log(t["rate"]) - t["rate"], 40
+        lambda t: dist.Gamma(2.0, 1.0).log_prob(t["rate"]),
+        lambda t, row: row["n"][0] * jnp.log(t["rate"]) - t["rate"],
+        40,
     )
     theirs = blackjax.sgld(gradient)
     reference = loop(theirs.init, jax.jit(theirs.step), lambda state: state)

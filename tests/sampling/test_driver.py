@@ -246,7 +246,7 @@ class TestHealth:
         ({"collect": 3}, "must be a collector"),
         ({"init": {"rate": [1.0, 1.0], "mix": 2.0}}, "'mix' starts at 2.0"),
     ],
-    ids=lambda value: str(list(value)[0]) if isinstance(value, dict) else "",
+    ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else "",
 )
 def test_bad_input_is_refused_before_anything_runs(arguments, message):
     settings = {"step_size": 0.1, "num_steps": 10} | arguments
