@@ -109,8 +109,7 @@ class Posterior:
         terms = jax.tree.map(
             lambda prior, value: jnp.sum(prior.log_prob(value)), self.priors, theta, is_leaf=is_distribution
         )
-        leaves = jax.tree.leaves(terms)
-        return sum(leaves[1:], leaves[0])
+        return jnp.sum(jnp.stack(jax.tree.leaves(terms)))
 
     def start(self, key: jax.Array) -> PyTree:
         """A start inside the support: a draw from the prior pulled towards its middle, or the image of phi = 0."""
@@ -130,7 +129,8 @@ class Posterior:
         if self.gradient is not None:
             got = jax.eval_shape(self.gradient, theta, batch)
             want = jax.eval_shape(lambda x: x, theta)
-            if jax.tree.structure(got) != jax.tree.structure(want) or not jax.tree.all(
+            structure: Any = jax.tree.structure(got)
+            if structure != jax.tree.structure(want) or not jax.tree.all(
                 jax.tree.map(lambda g, w: g.shape == w.shape, got, want)
             ):
                 raise ValueError(

@@ -18,7 +18,8 @@ from inbounds.trees import PyTree
 class Preconditioner(Protocol):
     """What a kernel asks of a preconditioner; `scale` is None for the identity."""
 
-    adapt_steps: int
+    @property
+    def adapt_steps(self) -> int: ...
 
     def init(self, phi: PyTree) -> Any: ...
 
@@ -59,7 +60,7 @@ class Constant:
 
 
 class RMSpropState(NamedTuple):
-    count: jax.Array
+    steps: jax.Array
     square: PyTree
 
 
@@ -75,15 +76,15 @@ class RMSprop:
         return RMSpropState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, phi))
 
     def update(self, state: RMSpropState, drift: PyTree) -> tuple[PyTree, RMSpropState]:
-        adapting = state.count < self.adapt_steps
+        adapting = state.steps < self.adapt_steps
         square = jax.tree.map(
             lambda v, g: jnp.where(adapting, self.decay * v + (1 - self.decay) * jnp.square(g), v), state.square, drift
         )
-        count = jnp.minimum(state.count + 1, self.adapt_steps)
+        steps = jnp.minimum(state.steps + 1, self.adapt_steps)
         dtype = jax.tree.leaves(square)[0].dtype
-        weight = 1 - jnp.power(jnp.asarray(self.decay, dtype), count.astype(dtype))
+        weight = 1 - jnp.power(jnp.asarray(self.decay, dtype), steps.astype(dtype))
         scale = jax.tree.map(lambda v: 1 / (self.damping + jnp.sqrt(v / weight)), square)
-        return scale, RMSpropState(count, square)
+        return scale, RMSpropState(steps, square)
 
 
 def rmsprop(adapt_steps: int, decay: float = 0.99, damping: float = 1e-5) -> RMSprop:

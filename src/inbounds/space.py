@@ -156,7 +156,8 @@ def _per_support(supports: PyTree, transforms: PyTree) -> list:
             chosen += _per_support(supports[key], transforms.get(key))
         return chosen
     try:
-        return jax.tree.structure(supports, is_leaf=is_constraint).flatten_up_to(transforms)
+        structure: Any = jax.tree.structure(supports, is_leaf=is_constraint)
+        return structure.flatten_up_to(transforms)
     except ValueError as error:
         raise ValueError(
             "`transforms` must be None, one name, class or instance, or a tree with the structure of the supports; "

@@ -59,7 +59,7 @@ def norm(tree: PyTree) -> jax.Array:
 
 def mean(tree: PyTree) -> jax.Array:
     """Mean over all the numbers of a tree."""
-    return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(tree)) / size(tree)
+    return jnp.sum(jnp.stack([jnp.sum(leaf) for leaf in jax.tree.leaves(tree)])) / size(tree)
 
 
 def all_finite(tree: PyTree) -> jax.Array:

@@ -129,7 +129,7 @@ def test_collectors_see_what_would_be_stored():
     }
     draws = ib.sample(ib.sgld(GAMMA), collect=collect, **settings)
     moments = draws.collected["theta"]
-    assert np.array_equal(moments.count, np.full(3, stored.shape[1]))
+    assert np.array_equal(moments.num_draws, np.full(3, stored.shape[1]))
     np.testing.assert_allclose(moments.mean["x"], stored.mean(1), rtol=1e-4)
     np.testing.assert_allclose(moments.variance["x"], stored.var(1, ddof=1), rtol=1e-3)
     np.testing.assert_allclose(draws.collected["log"], np.log(stored).mean(1), rtol=1e-3)
@@ -141,7 +141,7 @@ def test_collectors_see_the_same_in_the_loop_for_large_models():
     settings = dict(step_size=0.05, num_steps=40, burn_in=5, thin=4, seed=1)
     stored = ib.sample(ib.sgld(WIDE), **settings).theta["x"]
     moments = ib.sample(ib.sgld(WIDE), collect=ib.collect.mean_and_variance(), **settings).collected
-    assert int(moments.count[0]) == stored.shape[1] == 9
+    assert int(moments.num_draws[0]) == stored.shape[1] == 9
     np.testing.assert_allclose(moments.mean["x"], stored.mean(1), rtol=1e-5)
 
 

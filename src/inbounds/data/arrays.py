@@ -81,7 +81,7 @@ class _FromArrays:
         return jax.tree.leaves(self.data)[0].shape[0]
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._identity() == other._identity()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(self._identity())
@@ -134,7 +134,7 @@ class WithReplacement(_FromArrays):
         return jax.tree.map(lambda leaf: jnp.take(leaf, plan, axis=0, mode="clip"), arrays)
 
 
-BATCHING = {"epochs": Epochs, "replacement": WithReplacement}
+BATCHING: dict[str, Any] = {"epochs": Epochs, "replacement": WithReplacement}
 
 
 def source_for(data: PyTree, batch_size: int | None, batching: str) -> MinibatchSource:

@@ -30,13 +30,13 @@ class Collector(Protocol):
 class Moments(NamedTuple):
     """Mean and variance over the draws."""
 
-    count: jax.Array
+    num_draws: jax.Array
     mean: PyTree
     variance: PyTree
 
 
 class _Running(NamedTuple):
-    count: jax.Array
+    num_draws: jax.Array
     mean: PyTree
     squares: PyTree
 
@@ -55,15 +55,15 @@ class MeanAndVariance:
         return _Running(jnp.zeros((), jnp.int32), zeros, zeros)
 
     def update(self, state: _Running, theta: PyTree) -> _Running:
-        count = state.count + 1
+        num_draws = state.num_draws + 1
         value = self._value(theta)
-        mean = jax.tree.map(lambda m, x: m + (x - m) / count.astype(x.dtype), state.mean, value)
+        mean = jax.tree.map(lambda m, x: m + (x - m) / num_draws.astype(x.dtype), state.mean, value)
         squares = jax.tree.map(lambda s, x, old, new: s + (x - old) * (x - new), state.squares, value, state.mean, mean)
-        return _Running(count, mean, squares)
+        return _Running(num_draws, mean, squares)
 
     def result(self, state: _Running) -> Moments:
-        variance = jax.tree.map(lambda s: s / jnp.maximum(state.count - 1, 1).astype(s.dtype), state.squares)
-        return Moments(state.count, state.mean, variance)
+        variance = jax.tree.map(lambda s: s / jnp.maximum(state.num_draws - 1, 1).astype(s.dtype), state.squares)
+        return Moments(state.num_draws, state.mean, variance)
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class PredictiveMean:
         return MeanAndVariance(self.predict).init(theta)._replace(squares=None)
 
     def update(self, state: Any, theta: PyTree) -> Any:
-        count = state.count + 1
-        mean = jax.tree.map(lambda m, x: m + (x - m) / count.astype(x.dtype), state.mean, self.predict(theta))
-        return _Running(count, mean, None)
+        num_draws = state.num_draws + 1
+        mean = jax.tree.map(lambda m, x: m + (x - m) / num_draws.astype(x.dtype), state.mean, self.predict(theta))
+        return _Running(num_draws, mean, None)
 
     def result(self, state: Any) -> PyTree:
         return state.mean

@@ -302,7 +302,8 @@ def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
     if kernel.posterior.priors is None:
         return False
     one = jax.eval_shape(kernel.posterior.start, jax.random.key(0))
-    if jax.tree.structure(one) != jax.tree.structure(init):
+    structure: Any = jax.tree.structure(one)
+    if structure != jax.tree.structure(init):
         return False
     return jax.tree.all(jax.tree.map(lambda leaf, x: np.shape(x) == (num_chains, *leaf.shape), one, init))
 

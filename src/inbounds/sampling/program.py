@@ -167,9 +167,9 @@ def _step(
         return kept, Info(*(value.astype(dtype) for value in info[:3]), info.finite)
 
     if program.num_chains == 1:  # no batch axis of one: it would make every product of matrices a batched one
-        squeezed = jax.tree.map(lambda leaf: leaf[0], (noise, state, plan))
+        first = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in (noise, state, plan)]
         scalar = step_size if step_size.ndim == 0 else step_size[0]
-        return jax.tree.map(lambda leaf: leaf[None], one(*squeezed, scalar))
+        return jax.tree.map(lambda leaf: leaf[None], one(first[0], first[1], first[2], scalar))
     return jax.vmap(one, in_axes=(0, 0, 0, None if step_size.ndim == 0 else 0))(noise, state, plan, step_size)
 
 
