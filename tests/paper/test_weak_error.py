@@ -36,7 +36,8 @@ def test_the_report_says_what_has_no_exact_reference(results):
     (section,) = report.sections
     assert any("No exact reference for mirror" in note for note in section.notes)
     assert section.table is not None
-    assert (results.path / "errors.csv").read_text().count("\n") > 15
+    assert (results.path / "summary.csv").read_text().count("\n") > 15
+    assert (results.path / "seeds.csv").read_text().count("\n") == 1 + 4 * 3
     assert {claim.holds for claim in report.claims} <= {True, False}
 
 
