@@ -20,6 +20,7 @@ import platform
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures
 from pathlib import Path
@@ -136,7 +137,7 @@ class Results:
         total, done = len(tasks), len(tasks) - len(missing)
         if done:
             say(f"{done} of {total} parts are there already")
-        stop = threading.Event()
+        stop, start = threading.Event(), time.monotonic()
 
         def check() -> None:
             if stop.is_set():
@@ -150,9 +151,11 @@ class Results:
         with futures.ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
             running = [pool.submit(one, name) for name in missing]
             try:
-                for future in futures.as_completed(running):
-                    done += 1
-                    say(f"[{done}/{total}] {future.result()}")
+                for count, future in enumerate(futures.as_completed(running), 1):
+                    name = future.result()
+                    left = (time.monotonic() - start) / count * (len(running) - count)
+                    hint = f", about {left / 60:.0f} min left" if left > 90 and count > 2 else ""
+                    say(f"[{done + count}/{total}] {name}{hint}")
             except BaseException:
                 stop.set()
                 for future in running:
