@@ -3,6 +3,7 @@
 from inbounds import data as data
 from inbounds import diagnostics as diagnostics
 from inbounds import gradients as gradients
+from inbounds import models as models
 from inbounds import preconditioners as preconditioners
 from inbounds import schedules as schedules
 from inbounds import transforms as transforms

@@ -36,6 +36,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 INTERCEPTS = (0.5, 0.25, 0.125)  # constant inputs in units of sqrt(fan-in): signs of three bits make eight thresholds
 BLOCK = 512  # steps of one compiled block at most; an epoch is made of equal blocks
+LEAST_STEPS = 50  # of an epoch of the classifier: small data are passed over several times
 
 
 # -- the model ----------------------------------------------------------------------------------------------------
@@ -227,9 +228,8 @@ class BinaryNetwork:
         kernel: "baoab", "leimkuhler_matthews", "sgld" or "mirror"; or a function of a posterior that returns a kernel, such as
             `lambda posterior: ib.sgld(posterior, "arctan", noise_correction=True)` (`transform` is not used then).
         prior: concentration of the symmetric translated beta prior; below 1 it prefers the ends -1 and +1.
-        step_size: a number, a function of the step number, or "auto": a value that was measured for `kernel`, divided by
-            the number of rows.
-        epochs: passes over the data.
+        step_size: a number, a function of the step number, or "auto": see `auto_step_size`.
+        epochs: passes over the data; data of few rows are passed over several times in one, until it has 50 steps.
         burn_in: share of the epochs whose networks are not kept.
         networks_per_epoch: binary networks taken from each epoch.
         batch_size: rows a minibatch.
@@ -266,7 +266,7 @@ class BinaryNetwork:
         networks_per_epoch: int = 1,
         batch_size: int = 100,
         num_chains: int = 1,
-        logit_scale: float = 10.0,
+        logit_scale: float = 8.0,
         intercept: bool = True,
         scaling: str = "feature",
         validation: float = 0.1,
@@ -347,7 +347,8 @@ class BinaryNetwork:
         )
         posterior = network_posterior(network, x[train], labels[train], self.prior)
         batch_size = min(int(self.batch_size), len(train))
-        thin = max(1, -(-steps_per_epoch(len(train), batch_size) // self.networks_per_epoch))
+        epoch_steps = max(LEAST_STEPS, steps_per_epoch(len(train), batch_size))
+        thin = -(-epoch_steps // self.networks_per_epoch)
         draws = self.epochs * self.networks_per_epoch
         burn_in = min(round(self.burn_in * draws), draws - 1)
         collect: dict[str, Any] = {"signs": PackedSigns(draws, network.num_weights)}
@@ -442,7 +443,7 @@ class BinaryNetwork:
         """Read a model that `save` wrote. Nothing in the file is executed."""
         path = Path(path)
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
             header = json.loads(arrays.pop("header").tobytes())
         except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
@@ -451,7 +452,8 @@ class BinaryNetwork:
             raise ValueError(
                 f"{path} holds {header.get('format')!r} version {header.get('version')!r}, not {SAVED!r} version 1."
             )
-        model = cls(**{name: value for name, value in header["parameters"].items() if name in _parameter_names()})
+        kept = {name: value for name, value in header["parameters"].items() if name in _parameter_names()}
+        model = cls(**kept | {"hidden": tuple(kept["hidden"])})
         model.networks_ = PackedNetworks(
             bits=arrays["bits"],
             layers=tuple(header["layers"]),
@@ -518,12 +520,22 @@ class BinaryNetwork:
             )
 
 
-AUTO_STEP = {"baoab": 0.5, "leimkuhler_matthews": 100.0, "sgld": 100.0, "mirror": 20.0}  # times 1 / rows
+AUTO_STEP = {
+    "baoab": (100.0, 1.5, 0.05),
+    "leimkuhler_matthews": (0.5, 0.5, 0.1),
+    "sgld": (0.5, 0.5, 0.1),
+    "mirror": (0.1, 0.5, 0.01),
+}  # factor, power, most
 
 
 def auto_step_size(kernel: str, rows: int) -> float:
-    """The step size that `step_size="auto"` takes: measured on image data, in inverse proportion to the rows."""
-    return min(AUTO_STEP[kernel] / rows, 0.1)
+    """The step size that `step_size="auto"` takes: a power of the number of rows.
+
+    Fitted to the best step sizes on data of 124 to 56,000 rows with minibatches of 100. The gradient's noise grows with the
+    rows that a minibatch stands for; momentum adds it up, hence the larger power.
+    """
+    factor, power, most = AUTO_STEP[kernel]
+    return min(factor / rows**power, most)
 
 
 class _Reporter:
