@@ -53,7 +53,7 @@ class ScaleName(enum.StrEnum):
 Scale = Annotated[
     ScaleName, typer.Option("--scale", help="smoke: seconds, numbers mean nothing; laptop: minutes; full: the paper's.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results; results/NAME-SCALE when left out.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results; out/NAME-SCALE when left out.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same numbers.")]
 Data = Annotated[
     Path | None,
@@ -73,7 +73,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("results/demo"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("out/demo"),
     seed: Seed = 0,
     restart: Restart = False,
 ) -> None:
@@ -137,7 +137,7 @@ def paper_binary_network(
     options = {"epochs": epochs, "tuning_epochs": tuning_epochs, "trials": trials, "chains": chains, "search": search}
     if logit_scale is not None:
         options["logit_scales"] = (logit_scale,)
-    folder = out or Path(f"results/binary-network-{dataset}-{scale}")
+    folder = out or Path(f"out/binary-network-{dataset}-{scale}")
     results = run_experiment(
         "binary-network", scale, folder, seed, restart,
         how={"data": data, "methods": method, "stages": stage}, dataset=dataset, **options,
@@ -192,7 +192,7 @@ def paper_all(
     """Every experiment that needs no download, one after the other, and one page for all of them."""
     from inbounds.paper import EXPERIMENTS
 
-    folder = out or Path(f"results/all-{scale}")
+    folder = out or Path(f"out/all-{scale}")
     without_data = [name for name in EXPERIMENTS if not getattr(experiment(name), "NEEDS_DATA", False)]
     for name in without_data:
         run_experiment(name, scale, folder / name, seed, restart)
@@ -322,7 +322,7 @@ def run_experiment(
     Args:
         name: of the experiment, a key of `inbounds.paper.EXPERIMENTS`.
         scale: one of its scales.
-        out: the folder; `results/NAME-SCALE` when None.
+        out: the folder; `out/NAME-SCALE` when None.
         seed: of everything.
         restart: throw finished parts away first.
         how: passed to the experiment's `run`; changes no number.
@@ -332,7 +332,7 @@ def run_experiment(
 
     module = experiment(name)
     scale = str(scale)
-    folder = out or Path(f"results/{name}-{scale}")
+    folder = out or Path(f"out/{name}-{scale}")
     results = Results.open(folder, name, module.settings(scale, seed, **options), restart)
     typer.echo(f"{name} at scale {scale}, into {folder}")
     clock = time.perf_counter()
