@@ -32,6 +32,7 @@ from inbounds.models.binary_network import (
 )
 from inbounds.paper.results import Results, number
 from inbounds.trees import PyTree
+from inbounds.tuning import tune
 
 NAME = "binary-network"
 NEEDS_DATA = True
@@ -76,8 +77,8 @@ METHODS = {
     method.name: method
     for method in (
         Method("sigmoid", "CoRV sigmoid", "paper", lambda p: ib.sgld(p, "sigmoid"), 1e-5, 1e-1),
-        Method("arctan", "CoRV arctan", "paper", lambda p: ib.sgld(p, "arctan"), 1e-5, 1e-1),
-        Method("softsign", "CoRV softsign", "paper", lambda p: ib.sgld(p, "softsign"), 1e-5, 1e-1),
+        Method("arctan", "CoRV arctan", "paper", lambda p: ib.sgld(p, "arctan"), 1e-5, 1.0),
+        Method("softsign", "CoRV softsign", "paper", lambda p: ib.sgld(p, "softsign"), 1e-5, 1.0),
         Method("mirror", "SGLD, mirrored", "baseline", lambda p: ib.baselines.mirror(p), 1e-7, 1e-3),
         Method("probit", "CoRV probit", "ours", lambda p: ib.sgld(p, "probit"), 1e-5, 1e-1),
         Method("probit-lm", "CoRV-LM probit", "ours", lambda p: ib.leimkuhler_matthews(p, "probit"), 1e-5, 1e-1),
@@ -89,19 +90,13 @@ METHODS = {
             1e-5,
             1e-1,
         ),
+        Method("sigmoid-baoab", "underdamped, sigmoid", "ours", lambda p: ib.baoab(p, "sigmoid"), 1e-7, 1e-3),
+        Method("probit-baoab", "underdamped, probit", "ours", lambda p: ib.baoab(p, "probit"), 1e-7, 1e-3),
         Method(
-            "sigmoid-baoab",
-            "underdamped, sigmoid",
+            "probit-baoab-nc",
+            "underdamped-nc, probit",
             "ours",
-            lambda p: ib.baoab(p, "sigmoid", friction=1.0),
-            1e-7,
-            1e-3,
-        ),
-        Method(
-            "probit-baoab",
-            "underdamped, probit",
-            "ours",
-            lambda p: ib.baoab(p, "probit", friction=1.0),
+            lambda p: ib.baoab(p, "probit", noise_correction=True),
             1e-7,
             1e-3,
         ),
@@ -138,7 +133,7 @@ class Settings:
     batch_size: int = 100
     hidden: tuple[int, ...] = (50,)
     prior: float = 0.5
-    logit_scales: tuple[float, ...] = (5.0, 10.0, 20.0)
+    logit_scales: tuple[float, ...] = (10.0, 15.0, 20.0)
     scale_trials: int = 10
     scale_epochs: int = 10
     priors: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0)
@@ -152,7 +147,7 @@ SCALES = {
         "batch_size": 50, "logit_scales": (10.0,), "scale_trials": 2, "scale_epochs": 2, "priors": (0.5, 2.0), "rows": 2_500,
     },
     "laptop": {
-        "epochs": 20, "tuning_epochs": 8, "trials": 12, "chains": 3, "logit_scales": (10.0, 20.0), "scale_trials": 3,
+        "epochs": 20, "tuning_epochs": 8, "trials": 12, "chains": 3, "logit_scales": (15.0,), "scale_trials": 3,
         "scale_epochs": 5, "priors": (0.5, 2.0), "rows": 20_000,
     },
     "full": {"epochs": 100, "tuning_epochs": 40, "trials": 100, "chains": 20, "scale_trials": 20, "scale_epochs": 15, "rows": 70_000},
@@ -397,7 +392,7 @@ class Experiment:
                 return metric(run["curve"], "loss", "validation")[:, -1]
 
             began = time.perf_counter()
-            found = ib.tune(
+            found = tune(
                 objective, method.low, method.high, settings.trials, settings.seed,
                 self.results.path / "studies" / f"{method.name}.journal",
                 name=f"{settings.dataset}-{method.name}", batch=settings.chains, progress=False,
