@@ -364,17 +364,23 @@ def make_docs(folder: Path, docs: Path) -> Path:
     found = find(folder)
     reports = [experiment(results.experiment).report(results) for results in found]
     docs.mkdir(parents=True, exist_ok=True)
+    names = [results.experiment for results in found]
     for results in found:
+        # One experiment on several data sets: told apart by their folders.
+        name = results.experiment if names.count(results.experiment) == 1 else results.path.name
         for kind in ("json", "csv"):
             source = results.path / f"summary.{kind}"
             if source.exists():
-                (docs / f"{results.experiment}-summary.{kind}").write_bytes(source.read_bytes())
-    commands = [
-        "inbounds demo" if scale == "demo" else f"inbounds paper {results.experiment} --scale {scale}"
-        for results in found
-        for scale in [results.settings["scale"]]
-    ]
-    return write_markdown(docs, reports, " && ".join(commands))
+                (docs / f"{name}-summary.{kind}").write_bytes(source.read_bytes())
+    return write_markdown(docs, reports, " && ".join(command_for(results) for results in found))
+
+
+def command_for(results: Any) -> str:
+    """The command that makes these results again."""
+    module, scale = experiment(results.experiment), results.settings["scale"]
+    if hasattr(module, "command"):
+        return module.command(results)
+    return "inbounds demo" if scale == "demo" else f"inbounds paper {results.experiment} --scale {scale}"
 
 
 def demo_table(results: Any) -> str:

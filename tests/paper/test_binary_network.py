@@ -90,7 +90,7 @@ def test_the_page_sets_the_claims_beside_the_numbers(tmp_path, monkeypatch):
     verdicts = {claim.claim.split()[0]: claim.holds for claim in report.claims}
     assert verdicts["CoRV"] is True
     assert verdicts["Ours:"] is True
-    assert (tmp_path / "figures" / "curves.svg").exists()
+    assert (tmp_path / "figures" / "synthetic-curves.svg").exists()
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert {row["method"] for row in summary["rows"] if row["stage"] == "final"} == set(bn.METHODS)
     assert "binary networks" in write_page(tmp_path / "report.html", [report]).read_text()

@@ -560,6 +560,11 @@ def summarise(results: Results) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["stage"], row["prior"], order.index(row["method"])))
 
 
+def command(results: Results) -> str:
+    """What makes these results again."""
+    return f"inbounds paper {NAME} --dataset {results.settings['dataset']} --scale {results.settings['scale']}"
+
+
 def report(results: Results) -> Any:
     """Tables, pictures and sentences from the parts that are there."""
     from inbounds.paper.binary_network_page import page

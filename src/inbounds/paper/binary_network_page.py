@@ -115,7 +115,7 @@ def claims_of(results: Results, rows: list[dict[str, Any]]) -> list[Claim]:
         gains = [1 - row["loss"] / mirror["loss"] for row in corv]
         better = all(row["loss"] < mirror["loss"] and row["accuracy"] > mirror["accuracy"] for row in corv)
         listing = "; ".join(
-            f"{row['method']} {row['loss']:.4f} and {row['accuracy']:.4f} ({gain:+.0%} less loss)"
+            f"{row['method']} {row['loss']:.4f} and {row['accuracy']:.4f} ({abs(gain):.0%} {'less' if gain > 0 else 'more'} loss)"
             for row, gain in zip(corv, gains, strict=True)
         )
         claims.append(
@@ -233,11 +233,11 @@ def _curves(results: Results, rows: list[dict[str, Any]]) -> Section | None:
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
         return figure
 
-    figure = plots.save(results.figure("curves"), draw)
+    figure = plots.save(results.figure(f"{settings_of(results).dataset}-curves"), draw)
     best = min(_pick(rows), key=lambda row: row["loss"])
     see = (
-        f"Averaging binary networks over the epochs (top) is what makes them good: one of them alone (bottom) is far behind. "
-        f"{METHODS[best['method']].label} ends lowest, at {best['loss']:.4f}."
+        f"The average of the binary networks of all epochs so far (top) against the latest one alone (bottom). "
+        f"{METHODS[best['method']].label} ends lowest: {best['loss']:.4f} averaged, {best['single_loss']:.4f} alone."
     )
     return Section("Loss and accuracy against epochs", see, figure)
 
@@ -290,7 +290,7 @@ def _search(results: Results, rows: list[dict[str, Any]]) -> Section | None:
         figure.legend(loc="outside right center")
         return figure
 
-    figure = plots.save(results.figure("search"), draw)
+    figure = plots.save(results.figure(f"{settings_of(results).dataset}-search"), draw)
     cells = [
         [
             METHODS[name].label,
