@@ -20,7 +20,16 @@ import numpy as np
 import inbounds as ib
 from inbounds import plots
 from inbounds.diagnostics import distances
-from inbounds.paper.methods import LABELS, PROBIT_FAMILY, Method, all_methods, headline_methods, run_chains, seed_for
+from inbounds.paper.methods import (
+    LABELS,
+    PROBIT_FAMILY,
+    Method,
+    all_methods,
+    headline_methods,
+    label,
+    run_chains,
+    seed_for,
+)
 from inbounds.paper.results import Results, cores, number
 from inbounds.paper.targets import TARGETS, Target
 from inbounds.report.content import Claim, Report, Section, Table
@@ -423,7 +432,7 @@ def _with_error(value: float | None, error: float | None) -> str:
 
 
 def label_of(row: dict[str, Any]) -> str:
-    return LABELS[row["family"]] + (f" {row['transform']}".replace("_", " ") if row["transform"] else "")
+    return label(row["family"], row["transform"])
 
 
 def claims_of(summary: list[dict[str, Any]]) -> list[Claim]:
@@ -523,7 +532,7 @@ def claims_of(summary: list[dict[str, Any]]) -> list[Claim]:
 
 def _overview(results: Results, summary, targets: list[str]) -> Section:
     def draw(theme):
-        columns = 2
+        columns = min(2, len(targets))
         most = max(sum(row["target"] == t for row in summary) for t in targets)
         figure, axes = plots.new_figure(-(-len(targets) // columns), columns, height=0.9 + 0.185 * most, width=8.6)
         for place, axis in zip(targets + [None] * (axes.size - len(targets)), axes.flat, strict=True):

@@ -25,10 +25,16 @@ LABELS = {
     "corv": "CoRV",
     "lm": "CoRV-LM",
     "lm-nc": "CoRV-LM-nc",
-    "lm-nc-estimated": "CoRV-LM-nc, estimated",
+    "lm-nc-estimated": "CoRV-LM-nc",
 }
 RANGES = {"mirror": (1e-7, 1.0), "ito": (1e-6, 1.0), "corv": (1e-4, 3.0)}
 """Where step sizes are searched: at least four decades a method, and every optimum known so far well inside."""
+
+
+def label(family: str, transform: str | None) -> str:
+    """How a figure calls a method."""
+    name = LABELS[family] + (f" {transform}".replace("_", " ") if transform else "")
+    return name + (", estimated" if family == "lm-nc-estimated" else "")
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Method:
 
     @property
     def label(self) -> str:
-        return LABELS[self.family] + (f" {self.transform}".replace("_", " ") if self.transform else "")
+        return label(self.family, self.transform)
 
     @property
     def range(self) -> tuple[float, float]:
