@@ -153,7 +153,7 @@ SCALES = {
     },
     "full": {"epochs": 100, "tuning_epochs": 25, "trials": 100, "chains": 20, "scale_trials": 20, "scale_epochs": 15, "rows": 70_000},
 }  # fmt: skip
-LONGER = {"fashion-mnist": {"full": {"epochs": 300, "tuning_epochs": 40}}}
+LONGER = {"fashion-mnist": {"full": {"epochs": 300, "tuning_epochs": 40, "logit_scales": (5.0, 7.5, 10.0, 15.0)}}}
 
 
 def settings(scale: str, seed: int, dataset: str = "mnist", **changes: Any) -> dict[str, Any]:
