@@ -103,9 +103,10 @@ class Epochs(_FromArrays):
     """
 
     def prepare(self, key: jax.Array) -> PyTree:
-        order = np.asarray(jax.random.permutation(key, self._rows))
+        # NumPy shuffles ten times faster than a sort of random keys on a CPU, and this happens once a run.
+        order = np.random.default_rng(np.asarray(jax.random.key_data(key))).permutation(self._rows)
         ring = np.concatenate([order, order[: self.batch_size]])
-        return jax.tree.map(lambda leaf: jnp.take(jnp.asarray(leaf), ring, axis=0), self.data)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[ring]), self.data)
 
     def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
         batches = -(-self._rows // self.batch_size)
