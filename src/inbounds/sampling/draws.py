@@ -141,10 +141,8 @@ class Draws:
         return notes
 
     def __repr__(self) -> str:
-        if self.phi is None:
-            what = "running statistics"
-        else:
-            what = ", ".join(f"{name}{list(x.shape[2:]) or ''}" for name, x in _shapes(self.phi))
+        names = [] if self.phi is None else [f"{name}{list(x.shape[2:]) or ''}" for name, x in _shapes(self.phi)]
+        what = ", ".join(names) or "running statistics"
         return (
             f"Draws({self.num_chains} chains x {self.num_draws:,} draws of {what}; {self.kernel.name}, "
             f"{self.num_steps:,} steps in {self.seconds:.3g} s)"
@@ -209,14 +207,15 @@ class Record:
         thin = self.program.thin
         first, last = start // thin, end // thin
         skip = max(0, self.burn_in // thin - first)
-        wanted = slice(skip, last - first)
-        if skip >= last - first:
+        counts = (np.arange(first + skip, last) + 1) * thin
+        sampled = np.broadcast_to(self.program.samples(counts), counts.shape)
+        if not sampled.any():
             return
         # A copy, so that the rest of the chunk's buffer is freed.
-        rows = jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[wanted]), rows)
+        rows = jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[skip : last - first][sampled]), rows)
         self.phi.append(rows.phi)
         self.info.append(rows.info)
-        self.counts.append((np.arange(first + skip, last) + 1) * thin)
+        self.counts.append(counts[sampled])
 
     def draws(self, step_size: Any, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
         phi = None

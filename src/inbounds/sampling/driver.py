@@ -14,6 +14,7 @@ import numpy as np
 from inbounds import trees
 from inbounds.data.arrays import source_for
 from inbounds.kernels.base import Kernel, as_parameters
+from inbounds.posterior import is_distribution
 from inbounds.sampling import health
 from inbounds.sampling.collect import as_collector
 from inbounds.sampling.draws import Draws, Record
@@ -77,6 +78,7 @@ def sample(
     noise_key, batch_key, init_key, shuffle_key = jax.random.split(jax.random.key(seed), 4)
     starts = _starts(kernel, init, num_chains, init_key)
     schedule, size = _check_step_size(step_size, num_steps, num_chains)
+    _check_phases(schedule, num_steps, burn_in, thin)
     arrays = source.prepare(shuffle_key)
     keys = Keys(_chain_keys(num_chains, noise_key), _chain_keys(num_chains, batch_key))
     one = jax.tree.map(lambda leaf: leaf[0], starts)
@@ -277,6 +279,17 @@ def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[C
     return None, sizes
 
 
+def _check_phases(schedule: Any, num_steps: int, burn_in: int, thin: int) -> None:
+    if not hasattr(schedule, "keeps"):
+        return
+    counts = thin * np.arange(burn_in // thin + 1, min(num_steps // thin, burn_in // thin + 1_000_000) + 1)
+    if not np.any(schedule.keeps(counts - 1)):
+        raise ValueError(
+            f"No draw falls into a sampling phase of the schedule with burn_in={burn_in:,}, thin={thin:,} and "
+            f"num_steps={num_steps:,}. Lower `thin`, or run for whole cycles."
+        )
+
+
 def _starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array) -> PyTree:
     """Starts of all the chains, checked to lie inside; leading axis = chain."""
     draw = kernel.posterior.start if init is None else init
@@ -301,11 +314,12 @@ def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
     """Whether `init` holds one start a chain: only where the priors say what shape one start has."""
     if kernel.posterior.priors is None:
         return False
-    one = jax.eval_shape(kernel.posterior.start, jax.random.key(0))
-    structure: Any = jax.tree.structure(one)
+    priors, treedef = jax.tree.flatten(kernel.posterior.priors, is_leaf=is_distribution)
+    structure: Any = treedef
     if structure != jax.tree.structure(init):
         return False
-    return jax.tree.all(jax.tree.map(lambda leaf, x: np.shape(x) == (num_chains, *leaf.shape), one, init))
+    shapes = [(num_chains, *prior.shape()) for prior in priors]
+    return all(np.shape(x) == shape for x, shape in zip(jax.tree.leaves(init), shapes, strict=True))
 
 
 @partial(jax.jit, static_argnums=0)
