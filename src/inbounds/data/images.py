@@ -110,11 +110,11 @@ def write_idx(path: str | os.PathLike, array: np.ndarray) -> None:
 
 def read_images(place: Path, name: str, classes: tuple[str, ...]) -> LabelledImages:
     """The four files of MNIST or of a data set in its format."""
-    parts = [
+    train, test = (
         _part(place, f"{which}-images-idx3-ubyte.gz", f"{which}-labels-idx1-ubyte.gz", classes)
         for which in ("train", "t10k")
-    ]
-    return LabelledImages(name, *parts, classes)
+    )
+    return LabelledImages(name, train, test, classes)
 
 
 def _part(place: Path, images: str, labels: str, classes: tuple[str, ...]) -> Part:

@@ -452,8 +452,10 @@ class BinaryNetwork:
             raise ValueError(
                 f"{path} holds {header.get('format')!r} version {header.get('version')!r}, not {SAVED!r} version 1."
             )
-        kept = {name: value for name, value in header["parameters"].items() if name in _parameter_names()}
-        model = cls(**kept | {"hidden": tuple(kept["hidden"])})
+        known = _parameter_names()
+        kept: dict[str, Any] = {name: value for name, value in header["parameters"].items() if name in known}
+        kept["hidden"] = tuple(kept["hidden"])
+        model = cls(**kept)
         model.networks_ = PackedNetworks(
             bits=arrays["bits"],
             layers=tuple(header["layers"]),

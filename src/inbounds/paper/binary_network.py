@@ -142,7 +142,7 @@ class Settings:
     seed: int = 0
 
 
-SCALES = {
+SCALES: dict[str, dict[str, Any]] = {
     "smoke": {
         "dataset": "synthetic", "epochs": 3, "tuning_epochs": 2, "trials": 4, "chains": 2, "search": "grid",
         "batch_size": 50, "logit_scales": (10.0,), "scale_trials": 2, "scale_epochs": 2, "priors": (0.5, 2.0), "rows": 2_500,
@@ -153,7 +153,9 @@ SCALES = {
     },
     "full": {"epochs": 100, "tuning_epochs": 25, "trials": 100, "chains": 20, "scale_trials": 20, "scale_epochs": 15, "rows": 70_000},
 }  # fmt: skip
-LONGER = {"fashion-mnist": {"full": {"epochs": 300, "tuning_epochs": 40, "logit_scales": (5.0, 7.5, 10.0, 15.0)}}}
+LONGER: dict[str, dict[str, dict[str, Any]]] = {
+    "fashion-mnist": {"full": {"epochs": 300, "tuning_epochs": 40, "logit_scales": (5.0, 7.5, 10.0, 15.0)}}
+}
 
 
 def settings(scale: str, seed: int, dataset: str = "mnist", **changes: Any) -> dict[str, Any]:
@@ -169,15 +171,23 @@ def settings(scale: str, seed: int, dataset: str = "mnist", **changes: Any) -> d
         raise ValueError(f"Unknown data set {dataset!r}. Known: {', '.join(DATASETS)}.")
     if scale not in SCALES:
         raise ValueError(f"Unknown scale {scale!r}. Known: {', '.join(SCALES)}.")
-    values = {"dataset": dataset, "seed": seed, **SCALES[scale], **LONGER.get(dataset, {}).get(scale, {})}
+    values: dict[str, Any] = {
+        "dataset": dataset,
+        "seed": seed,
+        **SCALES[scale],
+        **LONGER.get(dataset, {}).get(scale, {}),
+    }
     return {"scale": scale, **asdict(Settings(**values | {k: v for k, v in changes.items() if v is not None}))}
 
 
 def settings_of(results: Results) -> Settings:
     """The settings that a results folder was made with."""
-    return Settings(
-        **{name: tuple(v) if isinstance(v, list) else v for name, v in results.settings.items() if name != "scale"}
-    )
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in results.settings.items()
+        if name != "scale"
+    }
+    return Settings(**values)
 
 
 # -- data ---------------------------------------------------------------------------------------------------------
