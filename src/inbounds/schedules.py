@@ -3,9 +3,20 @@ r"""Step sizes that change along a run: functions of the step number. Any Optax 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same step size throughout."""
+
+    size: float
+
+    def __call__(self, step: jax.Array) -> jax.Array:
+        return jnp.full(jnp.shape(step), self.size)
 
 
 @dataclass(frozen=True)
@@ -26,10 +37,22 @@ class Cyclical:
 
     initial: float
     cycle_steps: int
+    sampling: float = 1.0
+
+    def keeps(self, step: Any) -> Any:
+        """Whether the draw of this step, counted from 0, is in the sampling phase of its cycle."""
+        return step % self.cycle_steps >= round((1 - self.sampling) * self.cycle_steps)
 
     def __call__(self, step: jax.Array) -> jax.Array:
         gone = jnp.asarray(step % self.cycle_steps, float) / self.cycle_steps
         return self.initial / 2 * (jnp.cos(jnp.pi * gone) + 1)
+
+
+def constant(size: float) -> Constant:
+    """One step size as a schedule, for code that takes schedules only; a plain number does the same."""
+    if not size > 0:
+        raise ValueError(f"constant needs size > 0; got {size}.")
+    return Constant(float(size))
 
 
 def polynomial_decay(initial: float, decay_steps: float = 1_000.0, power: float = 1 / 3) -> PolynomialDecay:
@@ -41,8 +64,16 @@ def polynomial_decay(initial: float, decay_steps: float = 1_000.0, power: float 
     return PolynomialDecay(float(initial), float(decay_steps), float(power))
 
 
-def cyclical(initial: float, cycle_steps: int) -> Cyclical:
-    """Cosine restarts: large steps find modes, the small ones at the end of each cycle sample them."""
-    if not initial > 0 or cycle_steps < 1:
-        raise ValueError(f"cyclical needs initial > 0 and cycle_steps >= 1; got {initial} and {cycle_steps}.")
-    return Cyclical(float(initial), int(cycle_steps))
+def cyclical(initial: float, cycle_steps: int, sampling: float = 1.0) -> Cyclical:
+    """Cosine restarts: large steps find modes, the small ones at the end of each cycle sample them.
+
+    Args:
+        initial: step size at the start of each cycle.
+        cycle_steps: steps a cycle.
+        sampling: last part of each cycle whose draws are kept, in (0, 1]; 1 keeps them all.
+    """
+    if not initial > 0 or cycle_steps < 1 or not 0 < sampling <= 1:
+        raise ValueError(
+            f"cyclical needs initial > 0, cycle_steps >= 1 and sampling in (0, 1]; got {initial}, {cycle_steps}, {sampling}."
+        )
+    return Cyclical(float(initial), int(cycle_steps), float(sampling))

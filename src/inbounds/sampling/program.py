@@ -85,6 +85,11 @@ class Program:
     def keeps_draws(self) -> bool:
         return self.collector is None
 
+    def samples(self, steps_done: Any) -> Any:
+        """Whether the draw after so many steps is in a sampling phase of the schedule; where it has none, all are."""
+        keeps = getattr(self.schedule, "keeps", None)
+        return True if keeps is None else keeps(steps_done - 1)
+
     @property
     def chunk_blocks(self) -> int:
         """The most blocks that one chunk may have: its draws stay within `CHUNK_NUMBERS`."""
@@ -202,7 +207,7 @@ def _small_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         rows = jax.tree.map(lambda leaf: leaf[picked], every)
     if program.keeps_draws:
         return Carry(state, None), rows
-    kept = (counts <= jnp.minimum(end, first + length)) & (counts > burn_in)
+    kept = (counts <= jnp.minimum(end, first + length)) & (counts > burn_in) & program.samples(counts)
     return Carry(state, _collect(program, carry.collected, rows.phi, kept)), Rows(None, rows.info)
 
 
@@ -241,7 +246,7 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     if program.keeps_draws:
         return Carry(state, None), row
     done = first + length
-    kept = (done % program.thin == 0) & (done <= end) & (done > burn_in)
+    kept = (done % program.thin == 0) & (done <= end) & (done > burn_in) & program.samples(done)
     return Carry(state, _collect(program, carry.collected, row.phi, kept[None])), Rows(None, row.info)
 
 
