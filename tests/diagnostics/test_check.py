@@ -88,13 +88,21 @@ def test_a_density_that_cannot_be_integrated_at_its_bound_is_a_problem():
 
 
 def test_a_gradient_that_overflows_near_the_bounds_is_found():
-    posterior = rates(lambda theta, n: -n * jnp.square(1 / theta["rate"] ** 2))
+    posterior = rates(lambda theta, n: n * jnp.log(1 - jnp.exp(-theta["rate"])))
     report = ib.check(posterior, show=False)
     (finding,) = report.of("edges")
     assert finding.status == "problem"
     assert -100.0 in finding.values["phi"]
     assert "log domain" in finding.remedy
     assert not report.ok
+
+
+def test_a_wall_that_overflows_is_no_problem():
+    posterior = rates(lambda theta, n: dist.Normal(3.0, theta["rate"]).log_prob(n))
+    report = ib.check(posterior, show=False)
+    (finding,) = report.of("edges")
+    assert finding.status == "ok"
+    assert "pointing inwards" in finding.message
 
 
 def test_terms_averaged_over_the_batch_are_found_to_be_biased():

@@ -9,6 +9,7 @@ about $\epsilon (\lambda + V) / 4$: the range ends where that is 5%, $\epsilon =
 from __future__ import annotations
 
 import html
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -324,26 +325,45 @@ def _edges(patient: _Patient) -> Iterator[Finding]:
     flat = jnp.asarray(np.stack([np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(p)]) for p in points]))
     drifts = np.asarray(jax.jit(lambda: jax.lax.map(lambda p: patient.drift(p, batch), flat))())
     finite = np.isfinite(drifts).all(axis=1).reshape(len(leaves), len(EDGES))
-    for (name, support, transform, _), row in zip(patient.variables(), finite, strict=True):
-        bad = [edge for edge, good in zip(EDGES, row, strict=True) if not good]
-        if not bad:
-            yield Finding("edges", name, "ok", "finite gradient at phi from -100 to 100")
-            continue
-        where = ", ".join(f"{edge:g}" for edge in bad)
-        if transform.name == "exp":
-            remedy = "Use a Lipschitz transform: exp itself leaves the floats there."
-            yield Finding("edges", name, "warning", f"the gradient overflows at phi = {where}", remedy, {"phi": bad})
-        elif transform.name == "identity":
-            remedy = "Harmless if the chain never goes there; start near the data, and keep the step size moderate."
-            yield Finding("edges", name, "warning", f"the gradient overflows at {where}", remedy, {"phi": bad})
-        else:
-            remedy = (
-                "Look for log, sqrt, division or exp of theta in the likelihood that overflows near the bounds of "
-                f"{support_name(support)}; write it in the log domain."
-            )
-            yield Finding(
-                "edges", name, "problem", f"the gradient is not finite at phi = {where}", remedy, {"phi": bad}
-            )
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    for i, (name, support, transform, _) in enumerate(patient.variables()):
+        own = drifts.reshape(len(leaves), len(EDGES), -1)[i, :, ends[i] - leaves[i].size : ends[i]].mean(axis=1)
+        yield _edge(name, support, transform, finite[i], own)
+
+
+def _edge(name: str, support: Any, transform: Any, finite: np.ndarray, drift: np.ndarray) -> Finding:
+    bad = [edge for edge, good in zip(EDGES, finite, strict=True) if not good]
+    if not bad:
+        return Finding("edges", name, "ok", "finite gradient at phi from -100 to 100")
+    where, values = ", ".join(f"{edge:g}" for edge in bad), {"phi": bad}
+    if transform.name == "exp":
+        remedy = "Use a Lipschitz transform: exp itself leaves the floats there."
+        return Finding("edges", name, "warning", f"the gradient overflows at phi = {where}", remedy, values)
+    if transform.name == "identity":
+        remedy = "Harmless if the chain never goes there; start near the data, and keep the step size moderate."
+        return Finding("edges", name, "warning", f"the gradient overflows at {where}", remedy, values)
+    if all(_is_a_wall(finite, drift, side) for side in (1, -1)):
+        message = f"the density falls so steeply that its gradient overflows at phi = {where}, pointing inwards"
+        remedy = "Harmless: the chain is driven away from there. Only a start out there would fail."
+        return Finding("edges", name, "ok", message, remedy, values)
+    remedy = (
+        "Look for log, sqrt, division or exp of theta in the likelihood that overflows near the bounds of "
+        f"{support_name(support)}; write it in the log domain."
+    )
+    return Finding("edges", name, "problem", f"the gradient is not finite at phi = {where}", remedy, values)
+
+
+def _is_a_wall(finite: np.ndarray, drift: np.ndarray, side: int) -> bool:
+    """Whether what overflows on one side (1: upper) is a drift inwards that grows faster than any power of the gap."""
+    middle = len(EDGES) // 2
+    outward = range(middle, -1, -1) if side < 0 else range(middle, len(EDGES))
+    inner = list(itertools.takewhile(lambda i: finite[i], outward))
+    if len(inner) == len(outward):
+        return True
+    if len(inner) < 2:
+        return False
+    last, before = -side * drift[inner[-1]], -side * drift[inner[-2]]
+    return bool(last > 10 * abs(before))
 
 
 # -- the shape of the density at its bounds -----------------------------------------------------------------------

@@ -1,0 +1,93 @@
+"""What the examples share: a NUTS run on all the data to compare with, the table of differences, and the picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from numpyro.infer import MCMC, NUTS, init_to_value
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """The command line of every example."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--small", action="store_true", help="seconds instead of minutes; the numbers mean nothing")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the picture and the table")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def nuts(model, *args, start: dict, small: bool = False, draws: int = 2_500, **kwargs) -> dict[str, np.ndarray]:
+    """Reference draws from all the data: name -> (draw, ...), deterministic sites included."""
+    draws, warmup, chains = (100, 100, 1) if small else (draws, 1_000, 4)
+    start = {name: np.asarray(value, float) for name, value in start.items()}
+    kernel = NUTS(model, init_strategy=init_to_value(values=start))
+    mcmc = MCMC(
+        kernel, num_warmup=warmup, num_samples=draws, num_chains=chains, chain_method="vectorized", progress_bar=False
+    )
+    clock = time.perf_counter()
+    mcmc.run(jax.random.key(0), *args, **kwargs)
+    samples = {name: np.asarray(value) for name, value in mcmc.get_samples().items()}
+    print(f"NUTS on all the data: {chains} x {draws:,} draws in {time.perf_counter() - clock:.0f} s")
+    return samples
+
+
+def compare(name: str, draws, reference: dict[str, np.ndarray], out: Path, step_size: float) -> dict:
+    """Differences of means (in posterior sds) and of sds (relative), written as a table; a picture beside it."""
+    rows = []
+    for variable, ours in draws.variables().items():
+        if variable not in reference:
+            continue
+        ours = np.asarray(ours, float).reshape(-1, *ours.shape[2:])
+        for index in np.ndindex(ours.shape[1:]):
+            a, b = ours[(slice(None), *index)], np.asarray(reference[variable][(slice(None), *index)], float)
+            label = variable + (f"[{', '.join(map(str, index))}]" if index else "")
+            rows.append((label, a.mean(), b.mean(), (a.mean() - b.mean()) / b.std(), a.std() / b.std() - 1))
+    print(f"{'variable':<16}{'ours':>10}{'NUTS':>10}{'mean off by':>14}{'sd off by':>12}")
+    for label, ours, theirs, mean, sd in rows[:12]:
+        print(f"{label:<16}{ours:>10.4g}{theirs:>10.4g}{mean:>+11.1%} sd{sd:>+12.1%}")
+    worst = {"mean": max(abs(row[3]) for row in rows), "sd": max(abs(row[4]) for row in rows)}
+    result = {
+        "example": name,
+        "variables": len(rows),
+        "largest_error_of_a_mean_in_sds": worst["mean"],
+        "largest_relative_error_of_an_sd": worst["sd"],
+        "step_size": float(step_size),
+        "kernel": draws.kernel.name,
+        "chains": draws.num_chains,
+        "steps": draws.num_steps,
+        "seconds": draws.seconds,
+    }
+    print(f"largest over {len(rows)} numbers: mean {worst['mean']:.1%} of an sd, sd {worst['sd']:.1%}")
+    (out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def picture(name: str, draws, reference: dict[str, np.ndarray], panels: list[tuple], out: Path) -> None:
+    """Histograms of a few numbers, ours filled and NUTS as a line: panels are (title, variable, index...)."""
+    try:
+        import matplotlib
+    except ImportError:
+        print('no picture: matplotlib is not installed (pip install "inbounds[cli]")')
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.2 * len(panels), 2.6), layout="constrained")
+    for axis, (title, variable, *index) in zip(np.atleast_1d(axes), panels, strict=True):
+        ours = draws.variables()[variable]
+        ours = ours[(slice(None), slice(None), *index)].ravel()
+        theirs = reference[variable][(slice(None), *index)]
+        edges = np.histogram_bin_edges(np.concatenate([ours, theirs]), 40)
+        axis.hist(ours, edges, density=True, alpha=0.5, color="#2a6fbb", label="minibatches")
+        axis.hist(theirs, edges, density=True, histtype="step", color="black", label="NUTS, all data")
+        axis.set(title=title, yticks=[])
+        axis.spines[["left", "right", "top"]].set_visible(False)
+    np.atleast_1d(axes)[0].legend(frameon=False, fontsize=8)
+    figure.savefig(out / f"{name}.png", dpi=110)
+    plt.close(figure)
