@@ -1,0 +1,79 @@
+"""Parameters come as they are: nested dicts and lists, named tuples, Flax and Equinox modules."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.distributions import constraints
+
+import inbounds as ib
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(40, 3)).astype(np.float32)
+Y = np.tanh(X @ [1.0, -1.0, 0.5]).astype(np.float32)
+
+
+def sampled(predict, parameters, supports=constraints.real, transforms=None):
+    """A short run over any tree: flat priors inside `supports`, one support for the whole tree."""
+    posterior = ib.Posterior(
+        supports=supports,
+        log_prior=lambda theta: -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(theta)),
+        log_likelihood=lambda theta, batch: -jnp.square(batch["y"] - predict(theta, batch["x"])),
+        data={"x": X, "y": Y},
+    )
+    draws = ib.sample(
+        ib.sgld(posterior, transforms), 1e-3, 20, batch_size=10, num_chains=2, init=parameters, progress=False
+    )
+    for leaf, start in zip(jax.tree.leaves(draws.theta), jax.tree.leaves(parameters), strict=True):
+        assert leaf.shape == (2, 20, *np.shape(start))
+        assert np.all(np.isfinite(leaf))
+    return draws
+
+
+def test_nested_dicts_and_lists():
+    parameters = {
+        "layers": [{"w": np.full((3, 4), 0.1), "b": np.zeros(4)}, {"w": np.full((4, 1), 0.1), "b": np.zeros(1)}]
+    }
+
+    def predict(theta, x):
+        first, second = theta["layers"]
+        return (jnp.tanh(x @ first["w"] + first["b"]) @ second["w"] + second["b"])[:, 0]
+
+    draws = sampled(predict, parameters)
+    assert set(draws.variables()) == {"layers/0/b", "layers/0/w", "layers/1/b", "layers/1/w"}
+
+
+class Line(NamedTuple):
+    slope: jax.Array
+    width: jax.Array
+
+
+def test_named_tuples_with_a_support_a_field():
+    start = Line(np.zeros(3), np.asarray(1.0))
+    supports = Line(constraints.interval(-1, 1), constraints.positive)
+    draws = sampled(lambda line, x: x @ line.slope * line.width, start, supports, Line("probit", "icll"))
+    assert isinstance(draws.theta, Line)
+    assert np.all(np.abs(draws.theta.slope) < 1)
+    assert np.all(draws.theta.width > 0)
+
+
+def test_one_support_bounds_a_whole_network():
+    parameters = {"a": np.full((3, 2), 0.1), "b": np.full(2, 0.2)}
+    draws = sampled(lambda t, x: jnp.tanh(x @ t["a"]) @ t["b"], parameters, constraints.interval(-1, 1), "sigmoid")
+    assert all(np.all(np.abs(leaf) < 1) for leaf in jax.tree.leaves(draws.theta))
+
+
+def test_flax_parameters():
+    linen = pytest.importorskip("flax.linen", reason="Flax is not installed")
+    network = linen.Sequential([linen.Dense(4), linen.tanh, linen.Dense(1)])
+    parameters = network.init(jax.random.key(0), X)
+    sampled(lambda theta, x: network.apply(theta, x)[:, 0], parameters)
+
+
+def test_equinox_modules():
+    equinox = pytest.importorskip("equinox", reason="Equinox is not installed")
+    network = equinox.nn.MLP(3, "scalar", 4, 1, key=jax.random.key(0))
+    parameters, static = equinox.partition(network, equinox.is_inexact_array)
+    sampled(lambda theta, x: jax.vmap(equinox.combine(theta, static))(x), parameters)
