@@ -8,9 +8,11 @@ predicts with the average of the binarised networks.
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import math
 import os
+import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -652,10 +654,8 @@ def _hold_out(rows: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _write_npz(path: Path, arrays: dict[str, np.ndarray]) -> Path:
-    import io
-
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
     return write_whole(path, buffer.getvalue())
 
 
@@ -675,8 +675,6 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_interactive() -> bool:
-    import sys
-
     return "ipykernel" in sys.modules or sys.stdout.isatty()
 
 

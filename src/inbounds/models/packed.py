@@ -19,7 +19,6 @@ MAGIC = b"IBNET\x00\x00\x01"  # the last byte is the version
 ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
-    "sign": lambda x: np.where(x >= 0, 1, -1).astype(x.dtype),
     "hardtanh": lambda x: np.clip(x, -1, 1),
 }
 
@@ -158,5 +157,5 @@ def write_whole(path: str | os.PathLike, content: bytes) -> Path:
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    odds = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     return odds / odds.sum(axis=1, keepdims=True)
