@@ -125,7 +125,9 @@ class NumPyroPosterior(Posterior):
         else:
             super().__init__(supports=supports, gradient=self._gradient, data=SeveralPlates(layout.plates))
 
-    knows_shapes = True
+    @property
+    def knows_shapes(self) -> bool:
+        return True
 
     def log_density(self, theta: PyTree, rows: Any = None) -> jax.Array:
         """log p(theta, data), from all the data or, without bias, from the given rows of every data plate."""

@@ -214,7 +214,7 @@ def _moderate_draw(key: jax.Array, prior: dist.Distribution) -> jax.Array:
     return middle_of_draws(tf.default(prior.support), prior.sample(key, (15,)))
 
 
-def middle_of_draws(transform: tf.Transform, draws: jax.Array) -> jax.Array:
+def middle_of_draws(transform: Any, draws: Any) -> jax.Array:
     """The middle of a few draws of theta (leading axis), coordinate by coordinate in proxy space."""
     proxies = transform.inv(draws)
     return transform(jnp.median(jnp.nan_to_num(proxies, posinf=30.0, neginf=-30.0).clip(-30.0, 30.0), axis=0))

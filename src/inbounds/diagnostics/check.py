@@ -139,6 +139,7 @@ def check(
         posterior: what is to be sampled.
         transforms: as for the kernels; None looks at the defaults.
         gradient: as for the kernels; the noise, and with it the suggested step size, is that of this estimator.
+            `ib.gradients.svrg()` is centred near the mode, so it speaks for `control_variate(center=report.center)` too.
         batch_size: rows a minibatch; None takes what the posterior says, or 100.
         init: where to start looking; None: near the middle of the prior.
         seed: a whole number.
@@ -175,6 +176,10 @@ class _Patient:
         posterior.check_likelihood(self.theta, self.batch())
         self.flat, self.unravel = ravel_pytree(space.unconstrain(self.theta))
         self.state = self.estimator.init(self.theta, False)
+
+    def recenter(self, phi: jax.Array) -> None:
+        """Let the estimator look at all the data from here, as SVRG does now and then."""
+        self.state = jax.jit(lambda p: self.estimator.init(self.space.evaluation_point(self.unravel(p)), False))(phi)
 
     @property
     def has_noise(self) -> bool:
@@ -460,6 +465,7 @@ def _unbiased(patient: _Patient) -> Iterator[Finding]:
 
 def _step_sizes(patient: _Patient, findings: list[Finding]) -> Report:
     mode = _climb(patient)
+    patient.recenter(mode)
     curvature = _Curvature.at(patient, mode)
     noise = np.nan_to_num(np.asarray(patient.noise(mode), float))
     typical = _wander(patient, mode, 0.1 / (curvature.largest + float(noise.max())))
@@ -574,7 +580,8 @@ def _noise_finding(curvature: float, noise: float) -> Finding:
         return Finding("noise", "", "ok", message, values=values)
     return Finding(
         "noise", "", "warning", f"gradient noise dominates: {ratio:.3g} times the curvature, so noise sets the step size",
-        "Use noise_correction=True, gradient=ib.gradients.control_variate(center=report.center) or svrg(), or a batch "
+        "Use noise_correction=True, gradient=ib.gradients.control_variate(center=report.center) or svrg() "
+        "(and check again with gradient=ib.gradients.svrg()), or a batch "
         f"{ratio:.3g} times as large.", values,
     )  # fmt: skip
 
