@@ -184,9 +184,8 @@ class _Patient:
     @property
     def has_noise(self) -> bool:
         """A batch of all the data has none."""
-        return self.posterior.data is not None and (
-            self.batch_size is None or self.batch_size < self.posterior.num_data
-        )
+        rows = self.posterior.num_data
+        return self.posterior.data is not None and (rows is None or self.batch_size is None or self.batch_size < rows)
 
     def batches(self, most: int) -> PyTree:
         """Up to so many minibatches, leading axis = minibatch: always the same ones. None without data."""
@@ -464,8 +463,13 @@ def _unbiased(patient: _Patient) -> Iterator[Finding]:
 
 
 def _step_sizes(patient: _Patient, findings: list[Finding]) -> Report:
-    mode = _climb(patient)
-    patient.recenter(mode)
+    mode = _climb(patient, patient.flat)
+    if (
+        patient.estimator.refresh_every is not None
+    ):  # an estimator that moves its centre is quiet near it: look again from there
+        patient.recenter(mode)
+        mode = _climb(patient, mode)
+        patient.recenter(mode)
     curvature = _Curvature.at(patient, mode)
     noise = np.nan_to_num(np.asarray(patient.noise(mode), float))
     typical = _wander(patient, mode, 0.1 / (curvature.largest + float(noise.max())))
@@ -542,7 +546,7 @@ def _largest_by_power_iteration(drift: Callable, phi: jax.Array, iterations: int
     return float(jnp.maximum(jnp.linalg.norm(jax.jit(lambda: jax.lax.fori_loop(0, iterations, turn, start))()), 1e-12))
 
 
-def _climb(patient: _Patient, steps: int = 1_000) -> jax.Array:
+def _climb(patient: _Patient, start: jax.Array, steps: int = 1_000) -> jax.Array:
     """Near the mode of the proxy: Adam on minibatches, its steps falling to zero."""
 
     def step(carry, number):
@@ -557,7 +561,7 @@ def _climb(patient: _Patient, steps: int = 1_000) -> jax.Array:
     def run(phi):
         return jax.lax.scan(step, (phi, jnp.zeros_like(phi), jnp.zeros_like(phi)), jnp.arange(steps))[0][0]
 
-    return run(patient.flat)
+    return run(start)
 
 
 def _wander(patient: _Patient, phi: jax.Array, step_size: float, steps: int = 200) -> jax.Array:
