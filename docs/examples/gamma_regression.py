@@ -32,9 +32,8 @@ def data(rows: int):
 def main(small: bool, out) -> dict:
     x, y = data(500 if small else 20_000)
     posterior = ib.from_numpyro(model, x, y)
-    center = ib.check(posterior, show=False).center
-    gradient = ib.gradients.control_variate(center=center)
-    report = ib.check(posterior, gradient=gradient, init=center)
+    report = ib.check(posterior, gradient=ib.gradients.svrg())
+    gradient = ib.gradients.control_variate(center=report.center)
     kernel = ib.leimkuhler_matthews(posterior, gradient=gradient, preconditioner=report.preconditioner)
     step_size = report.preconditioned_step_size
     steps = 200 if small else 50_000
@@ -45,11 +44,11 @@ def main(small: bool, out) -> dict:
         burn_in=steps // 10,
         thin=10,
         num_chains=2 if small else 8,
-        init=center,
+        init=report.center,
         progress=False,
     )
     print(draws.summary())
-    reference = nuts(model, x, y, batch_size=None, start=center, small=small)
+    reference = nuts(model, x, y, batch_size=None, start=report.center, small=small)
     picture(
         "gamma_regression", draws, reference,
         [("a clear effect", "effects", 0), ("one at its bound", "effects", 4), ("shape", "shape")], out,

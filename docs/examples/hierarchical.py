@@ -33,9 +33,8 @@ def data(rows: int):
 def main(small: bool, out) -> dict:
     group, y = data(400 if small else 4_000)
     posterior = ib.from_numpyro(model, group, y)
-    center = ib.check(posterior, show=False).center
-    gradient = ib.gradients.control_variate(center=center)
-    report = ib.check(posterior, gradient=gradient, init=center)
+    report = ib.check(posterior, gradient=ib.gradients.svrg())
+    gradient = ib.gradients.control_variate(center=report.center)
     kernel = ib.leimkuhler_matthews(posterior, gradient=gradient, preconditioner=report.preconditioner)
     step_size = report.preconditioned_step_size
     steps = 200 if small else 60_000
@@ -46,11 +45,11 @@ def main(small: bool, out) -> dict:
         burn_in=steps // 10,
         thin=10,
         num_chains=2 if small else 8,
-        init=center,
+        init=report.center,
         progress=False,
     )
     print(draws.summary())
-    reference = nuts(model, group, y, batch_size=None, start=center, small=small)
+    reference = nuts(model, group, y, batch_size=None, start=report.center, small=small)
     panels = [("spread of the groups", "spread"), ("noise", "noise"), ("effect of the first group", "effect", 0)]
     picture("hierarchical", draws, reference, panels, out)
     return compare("hierarchical", draws, reference, out, step_size)

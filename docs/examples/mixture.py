@@ -34,9 +34,8 @@ def main(small: bool, out) -> dict:
     y = data(500 if small else 10_000)
     posterior = ib.from_numpyro(model, y)
     start = {"weights": jnp.ones(3) / 3, "means": jnp.asarray([-2.0, 0.0, 2.0]), "sds": jnp.ones(3)}
-    center = ib.check(posterior, init=start, show=False).center
-    gradient = ib.gradients.control_variate(center=center)
-    report = ib.check(posterior, gradient=gradient, init=center)
+    report = ib.check(posterior, init=start, gradient=ib.gradients.svrg())
+    gradient = ib.gradients.control_variate(center=report.center)
     kernel = ib.leimkuhler_matthews(posterior, gradient=gradient, preconditioner=report.preconditioner)
     step_size = report.preconditioned_step_size
     steps = 200 if small else 80_000
@@ -47,11 +46,11 @@ def main(small: bool, out) -> dict:
         burn_in=steps // 10,
         thin=10,
         num_chains=2 if small else 8,
-        init=center,
+        init=report.center,
         progress=False,
     )
     print(draws.summary())
-    reference = nuts(model, y, batch_size=None, start=center, small=small)
+    reference = nuts(model, y, batch_size=None, start=report.center, small=small)
     panels = [("weight of the first", "weights", 0), ("mean of the second", "means", 1), ("sd of the third", "sds", 2)]
     picture("mixture", draws, reference, panels, out)
     return compare("mixture", draws, reference, out, step_size)
