@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
@@ -458,17 +458,14 @@ class Experiment:
         return self.part(f"prior/{prior:g}/{method.name}", compute)
 
     def ito(self, scale: float) -> dict[str, Any]:
-        """Ito's formulation over its range of step sizes, with and without restarts of lost coordinates."""
+        """Ito's formulation over its range of step sizes; lost coordinates are restarted, and counted."""
         settings = self.settings
 
         def compute():
             bench = self.bench(scale, settings.prior)
             steps = np.geomspace(ITO.low, ITO.high, settings.chains)
             epochs = min(settings.epochs, settings.scale_epochs)
-            bare = replace(ITO, name="ito-bare", kernel=lambda p: ib.baselines.ito(p, "sigmoid", restart=False))
             kept = bench.run(ITO, steps, epochs, settings.seed + 5)
-            lost = bench.run(bare, steps, epochs, settings.seed + 5)
-            finite = np.isfinite(metric(lost["curve"], "continuous_loss"))
             return {
                 "step_sizes": steps,
                 "epochs": epochs,
@@ -476,7 +473,6 @@ class Experiment:
                 "loss": metric(kept["curve"], "loss")[:, -1],
                 "accuracy": metric(kept["curve"], "accuracy")[:, -1],
                 "restarted": np.mean(kept["clamped"], axis=1),
-                "finite_epochs_without_restart": finite.sum(axis=1),
             }
 
         return self.part("ito", compute)
