@@ -134,7 +134,13 @@ def paper_binary_network(
 
     Several processes may share --out and divide the methods: every finished part is a file.
     """
-    options = {"epochs": epochs, "tuning_epochs": tuning_epochs, "trials": trials, "chains": chains, "search": search}
+    options: dict[str, Any] = {
+        "epochs": epochs,
+        "tuning_epochs": tuning_epochs,
+        "trials": trials,
+        "chains": chains,
+        "search": search,
+    }
     if logit_scale is not None:
         options["logit_scales"] = (logit_scale,)
     folder = out or Path(f"out/binary-network-{dataset}-{scale}")

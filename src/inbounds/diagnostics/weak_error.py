@@ -57,6 +57,7 @@ class Target(Protocol):
     def score(self, theta): ...
     @property
     def cdf(self) -> Callable: ...
+    def __hash__(self) -> int: ...
 
 
 class Bias(NamedTuple):
@@ -356,10 +357,10 @@ def _panels(low: float, high: float, length: Callable, centre: float = 0.0) -> t
             left = end - edges[-1]
             edges.append(end if abs(left) < 1.5 * abs(step) else edges[-1] + step)
         sides.append(edges)
-    edges = np.array(sides[0][:0:-1] + sides[1])
+    ends = np.array(sides[0][:0:-1] + sides[1])
     unit, weights = legendre.leggauss(_ORDER)
-    halves = np.diff(edges)[:, None] / 2
-    return ((edges[:-1, None] + halves) + halves * unit).ravel(), (halves * weights).ravel()
+    halves = np.diff(ends)[:, None] / 2
+    return ((ends[:-1, None] + halves) + halves * unit).ravel(), (halves * weights).ravel()
 
 
 def _integral(density: np.ndarray, spacing: np.ndarray) -> np.ndarray:

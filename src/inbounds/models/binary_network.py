@@ -204,7 +204,7 @@ def _layer_number(name: str) -> int:
 
 # -- the classifier -----------------------------------------------------------------------------------------------
 
-KERNELS: dict[str, Callable[..., Kernel]] = {
+KERNELS: dict[str, Any] = {
     "sgld": sgld,
     "leimkuhler_matthews": leimkuhler_matthews,
     "baoab": baoab,

@@ -10,13 +10,14 @@ import json
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 MAGIC = b"IBNET\x00\x00\x01"  # the last byte is the version
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable] = {
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
     "hardtanh": lambda x: np.clip(x, -1, 1),

@@ -550,12 +550,13 @@ def _overview(results: Results, summary, targets: list[str]) -> Section:
                 rows[0]["floor"] or math.nan,
             )
             axis.set_title(TARGETS[place].label)
-            axis.set_xlabel("TV to the truth; dashed: independent draws", fontsize=8)
+            axis.set_xlabel("TV; dashed: i.i.d. draws", fontsize=8)
             axis.tick_params(axis="y", labelsize=7.5)
         return figure
 
     figure = plots.save(results.figure("overview"), draw)
-    rows, best = [], []
+    rows: list[list] = []
+    best: list[Any] = []
     for t in targets:
         cells = [_find(summary, t, family) for family in ("mirror", "ito", "corv", "lm-nc", "lm-nc-estimated")]
         floor_value = next(row["floor"] for row in summary if row["target"] == t)

@@ -343,7 +343,8 @@ def _scale(results: Results, rows: list[dict[str, Any]]) -> Section | None:
         ]
         for scale in scales
     ]
-    lowest = min(range(len(cells)), key=lambda i: cells[i][-1] if cells[i][-1] == cells[i][-1] else math.inf)
+    sums = [float(row[-1]) for row in cells]
+    lowest = int(np.nanargmin(sums)) if np.isfinite(sums).any() else 0
     epochs = settings_of(results).scale_epochs
     see = f"Validation loss at the best of a grid of step sizes after {epochs} epochs; the scale with the least sum is used for all methods."
     return Section("The logit scale", see, None, Table(("scale", *names, "sum"), cells, (lowest,)))

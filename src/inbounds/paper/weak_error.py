@@ -284,7 +284,7 @@ def tidy_rows(curves: list[Curve]) -> list[dict[str, Any]]:
     """One row a target, method, step size and kind."""
     rows = []
     for curve in curves:
-        same = {"target": curve.target, "method": curve.method.name, "family": curve.method.family}
+        same: dict[str, Any] = {"target": curve.target, "method": curve.method.name, "family": curve.method.family}
         same |= {"transform": curve.method.transform, "noise_sd": curve.method.noise_sd}
         rows += [{**same, "kind": "exact", **row} for row in curve.exact]
         rows += [{**same, "kind": "simulated", **_without_runs(row)} for row in curve.simulated]
@@ -507,7 +507,7 @@ def _section(results: Results, curves: list[Curve]) -> Section:
 def _draw_curve(axis, theme, curve: Curve, measure: str) -> Any:
     colour = theme.colour(curve.method.family)
     names = ib.transforms.available(TARGETS[curve.target].support)
-    style = ("-", "--", "-.", ":")[names.index(curve.method.transform)] if curve.method.transform else "-"
+    style: Any = ("-", "--", "-.", ":")[names.index(curve.method.transform)] if curve.method.transform else "-"
     if not curve.method.noise_sd:
         style = (0, (1, 1))
     marker = {"mirror": "s", "ito": "^", "corv": "o"}.get(curve.method.family, "D")

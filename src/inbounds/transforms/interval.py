@@ -279,7 +279,9 @@ class Probit(Interval):
     def _tail(m):
         return special.normal_density(m) * special.mills(m)
 
-    _density = staticmethod(special.normal_density)
+    @staticmethod
+    def _density(m):
+        return special.normal_density(m)
 
     @staticmethod
     def _fall(m):
@@ -289,7 +291,9 @@ class Probit(Interval):
     def _log_tail(m):
         return special.log_normal_density(m) + jnp.log(special.mills(m))
 
-    _log_density = staticmethod(special.log_normal_density)
+    @staticmethod
+    def _log_density(m):
+        return special.log_normal_density(m)
 
     @staticmethod
     def _rate(m):
