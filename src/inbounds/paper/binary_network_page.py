@@ -343,7 +343,7 @@ def _scale(results: Results, rows: list[dict[str, Any]]) -> Section | None:
         ]
         for scale in scales
     ]
-    sums = [float(row[-1]) for row in cells]
+    sums = [number(row[-1]) for row in cells]
     lowest = int(np.nanargmin(sums)) if np.isfinite(sums).any() else 0
     epochs = settings_of(results).scale_epochs
     see = f"Validation loss at the best of a grid of step sizes after {epochs} epochs; the scale with the least sum is used for all methods."
