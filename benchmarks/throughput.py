@@ -171,7 +171,9 @@ def measure(repeats: int) -> list[dict]:
             micro = sorted(1e6 * value / num_steps for value in values)
             row[kind] = statistics.median(micro)
             row[f"{kind}_spread"] = [micro[0], micro[-1]]
-        table.append(row | {"against_blackjax": row["blackjax"] / row["inbounds"], "of_limit": row["inbounds"] / row["limit"]})
+        table.append(
+            row | {"against_blackjax": row["blackjax"] / row["inbounds"], "of_limit": row["inbounds"] / row["limit"]}
+        )
     return table
 
 
@@ -181,7 +183,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()
     table = measure(arguments.repeats)
-    print(f"{'microseconds a step':36}{'inbounds':>10}{'blackjax':>10}{'limit':>10}{'times faster':>14}{'of limit':>10}")
+    print(
+        f"{'microseconds a step':36}{'inbounds':>10}{'blackjax':>10}{'limit':>10}{'times faster':>14}{'of limit':>10}"
+    )
     for row in table:
         print(
             f"{row['row']:36}{row['inbounds']:10.2f}{row['blackjax']:10.2f}{row['limit']:10.2f}"

@@ -54,7 +54,10 @@ def test_start_is_inside_and_moderate(prior):
         ({"priors": {"w": dist.Poisson(1.0)}}, "is discrete"),
         ({"priors": {"w": 3.0}}, "must be a NumPyro distribution"),
         ({"supports": {"w": "positive"}, "log_prior": lambda t: 0.0}, "must be a NumPyro constraint"),
-        ({"supports": {"w": constraints.boolean}, "log_prior": lambda t: 0.0}, "No transform is known for the support of 'w'"),
+        (
+            {"supports": {"w": constraints.boolean}, "log_prior": lambda t: 0.0},
+            "No transform is known for the support of 'w'",
+        ),
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else "",
 )
