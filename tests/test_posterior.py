@@ -32,7 +32,9 @@ def test_log_prior_is_the_sum_over_variables():
 
 
 @pytest.mark.parametrize(
-    "prior", [dist.Gamma(0.05, 1.0), dist.Beta(0.05, 0.05), dist.HalfCauchy(1.0), dist.Normal(0.0, 1.0)], ids=repr
+    "prior",
+    [dist.Gamma(0.05, 1.0), dist.Beta(0.05, 0.05), dist.HalfCauchy(1.0), dist.Normal(0.0, 1.0)],
+    ids=lambda prior: type(prior).__name__,
 )
 def test_start_is_inside_and_moderate(prior):
     posterior = ib.Posterior({"x": prior})
