@@ -1,4 +1,6 @@
-"""Small models that several tests share."""
+"""Small models that several tests share, made once: an equal kernel on the same posterior compiles once."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import numpyro.distributions as dist
 import inbounds as ib
 
 
+@functools.cache
 def linear_regression(rows: int = 1_000, columns: int = 5, seed: int = 0):
     """A posterior whose law is known: (posterior, mean, sd)."""
     generator = np.random.default_rng(seed)
@@ -22,6 +25,7 @@ def linear_regression(rows: int = 1_000, columns: int = 5, seed: int = 0):
     return posterior, covariance @ (x.T.astype(float) @ y), np.sqrt(np.diag(covariance))
 
 
+@functools.cache
 def poisson_rates(rows: int = 40, seed: int = 0) -> ib.Posterior:
     """Positive rates and a mixing weight, with data: bounded variables of two kinds."""
     counts = np.random.default_rng(seed).poisson(3.0, size=(rows, 2)).astype(np.float32)

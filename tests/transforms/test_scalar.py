@@ -4,7 +4,6 @@ import functools
 import math
 import pickle
 
-import exact
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from numpyro.distributions import constraints
 
 from inbounds import transforms
+from tests.transforms import exact
 
 NAMES = [*exact.POSITIVE, *exact.INTERVAL]
 SUPPORTS = {
@@ -137,6 +137,8 @@ def test_every_quantity_is_finite_and_theta_inside_for_every_float(name, support
     transform, found = place(name, support), evaluate(name, support, EXTREME.astype(np.float32))
     for key, value in found.items():
         assert value.dtype == np.float32, key
+        if (name, key) == ("exp", "drift"):  # e^phi times a gradient: where that overflows, hiding it would be wrong
+            value = value[EXTREME < 60]
         assert np.isfinite(value).all(), key
     lower, upper = transform.lower, transform.upper
     for key in ("theta", "evaluation_point"):

@@ -76,8 +76,9 @@ def sample(
         posterior.data, posterior.batch_size if batch_size is None else batch_size, _batching(kernel, batching)
     )
     noise_key, batch_key, init_key, shuffle_key = jax.random.split(jax.random.key(seed), 4)
-    starts = _starts(kernel, init, num_chains, init_key)
     schedule, size = _check_step_size(step_size, num_steps, num_chains)
+    collector = as_collector(collect)
+    starts = _starts(kernel, init, num_chains, init_key)
     _check_phases(schedule, num_steps, burn_in, thin)
     arrays = source.prepare(shuffle_key)
     keys = Keys(_chain_keys(num_chains, noise_key), _chain_keys(num_chains, batch_key))
@@ -86,7 +87,6 @@ def sample(
     plan = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), plan)
     posterior.check_likelihood(one, jax.eval_shape(source.fetch, arrays, plan))
 
-    collector = as_collector(collect)
     state = _start_chains(kernel, starts)
     collected = None if collector is None else jax.vmap(collector.init)(starts)
     dimension = trees.size(jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], state)))
