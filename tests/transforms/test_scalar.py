@@ -137,7 +137,9 @@ def test_every_quantity_is_finite_and_theta_inside_for_every_float(name, support
     transform, found = place(name, support), evaluate(name, support, EXTREME.astype(np.float32))
     for key, value in found.items():
         assert value.dtype == np.float32, key
-        if (name, key) == ("exp", "drift"):  # e^phi times a gradient: where that overflows, hiding it would be wrong
+        if name == "exp" and key.endswith(
+            "drift"
+        ):  # e^phi times a gradient: where that overflows, hiding it would be wrong
             value = value[EXTREME < 60]
         assert np.isfinite(value).all(), key
     lower, upper = transform.lower, transform.upper
