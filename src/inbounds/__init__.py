@@ -8,6 +8,7 @@ from inbounds import preconditioners as preconditioners
 from inbounds import schedules as schedules
 from inbounds import transforms as transforms
 from inbounds import trees as trees
+from inbounds import tuning as tuning
 from inbounds.diagnostics.check import check as check
 from inbounds.from_numpyro import from_numpyro as from_numpyro
 from inbounds.kernels import Info as Info
@@ -22,5 +23,6 @@ from inbounds.sampling import Draws as Draws
 from inbounds.sampling import NonFiniteError as NonFiniteError
 from inbounds.sampling import collect as collect
 from inbounds.sampling import sample as sample
+from inbounds.tuning import tune as tune
 
 __version__ = "0.1.0"

@@ -1,0 +1,57 @@
+"""The public contract: the names that users write, and an import that stays light."""
+
+import subprocess
+import sys
+
+import pytest
+
+import inbounds as ib
+
+CONTRACT = [
+    "transforms.Softplus",
+    "transforms.onto",
+    "transforms.default",
+    "transforms.available",
+    "Posterior",
+    "from_numpyro",
+    "sgld",
+    "leimkuhler_matthews",
+    "baoab",
+    "sgnht",
+    "baselines.mirror",
+    "baselines.ito",
+    "baselines.sgrld",
+    "baselines.projected",
+    "baselines.scir",
+    "gradients.minibatch",
+    "gradients.control_variate",
+    "gradients.svrg",
+    "preconditioners.rmsprop",
+    "schedules.cyclical",
+    "sample",
+    "collect.mean_and_variance",
+    "check",
+    "tune",
+    "models.BinaryNetwork",
+    "diagnostics.bias_of",
+    "data.Generated",
+    "Draws",
+    "Kernel",
+    "Info",
+    "NonFiniteError",
+]
+HEAVY = {"arviz_base", "arviz_stats", "matplotlib", "optuna", "pandas", "sklearn", "typer", "xarray"}
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_every_name_of_the_contract_is_there(name):
+    found = ib
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert found is not None
+
+
+def test_importing_the_library_loads_no_extra():
+    code = "import inbounds, sys; print(' '.join(sys.modules))"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not HEAVY & set(modules)
