@@ -12,6 +12,7 @@ The variance is that of each coordinate of the estimate, over the draw of the mi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from inbounds import trees
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree
 
@@ -121,11 +123,30 @@ class _Minibatch:
                 'gradient=ib.gradients.minibatch(variance="successive"), or give the variance: noise_correction=value.'
             )
         half = total // 2
+        if type(self) is _Minibatch and self.posterior.gradient is None and trees.size(theta) <= total:
+            return self._one_pass(theta, batch, half, total)
         first = self.gradient(state, theta, jax.tree.map(lambda x: x[:half], batch))
         second = self.gradient(state, theta, jax.tree.map(lambda x: x[half:], batch))
         share = half / total
         value = jax.tree.map(lambda a, b: share * a + (1 - share) * b, first, second)
         return value, jax.tree.map(lambda a, b: share * (1 - share) * jnp.square(a - b), first, second)
+
+    def _one_pass(self, theta: PyTree, batch: PyTree, half: int, total: int) -> tuple[PyTree, PyTree]:
+        """The same two numbers from one forward pass, for models with fewer parameters than rows.
+
+        Their backward pass is bound by reading the batch, so a second cotangent (the difference of the halves) rides along.
+        """
+        likelihood = self.posterior.log_likelihood
+        assert likelihood is not None
+        terms, pull = jax.vjp(lambda x: likelihood(x, batch), theta)
+        scale = _scale(self.posterior, total)
+        # Half the difference of two half batches of unequal size, weighted so that its square has the variance of the sum.
+        ratio = math.sqrt((total - half) / half)
+        signs = jnp.where(jnp.arange(total) < half, ratio, -1 / ratio).astype(terms.dtype)
+        (pair,) = jax.vmap(pull)(scale * jnp.stack([jnp.ones_like(terms), signs]))
+        prior = jax.grad(self.posterior.log_prior)(theta)
+        value = jax.tree.map(lambda p, g: p + g[0], prior, pair)
+        return value, jax.tree.map(lambda g: jnp.square(g[1]), pair)
 
     def _per_example(self, state: Any, theta: PyTree, batch: PyTree) -> tuple[PyTree, PyTree]:
         """Exact within-batch variance of the terms: for cheap per-example gradients."""
