@@ -47,7 +47,10 @@ def test_corv_is_closer_than_mirror_and_ito_on_a_density_without_bound(results):
 def test_running_again_computes_nothing(results, monkeypatch):
     for name in ("tune_and_rerun", "floor", "ito_jumps", "proxy_noise"):
         monkeypatch.setattr(basic, name, lambda *args, **kwargs: pytest.fail("computed again"))
+    before = {path: path.stat().st_mtime_ns for path in (results.path / "parts").rglob("*.json")}
     basic.run(Results.open(results.path, "basic", results.settings), say=lambda line: None)
+    assert before
+    assert before == {path: path.stat().st_mtime_ns for path in (results.path / "parts").rglob("*.json")}
 
 
 def test_the_report_has_a_picture_a_sentence_and_a_table_in_every_section(results):

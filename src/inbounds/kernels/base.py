@@ -148,7 +148,6 @@ class ProxyGradient:
         variance = gradient.variance
         if self.known_variance is not None:
             known = self.known_variance(theta) if callable(self.known_variance) else self.known_variance
-            known = jax.tree.map(lambda x: x, known)
             variance = jax.tree.map(
                 lambda v, sub: jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(v, leaf.dtype), leaf.shape), sub),
                 known,

@@ -213,13 +213,9 @@ def _small_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
 
 def _block_noise(phi: PyTree, length: int, key: jax.Array, block: jax.Array) -> PyTree:
     """Standard normals for `length` steps, cut into leaves like phi."""
-    leaves, treedef = jax.tree.flatten(phi)
-    flat = jax.random.normal(jax.random.fold_in(key, block), (length, trees.size(phi)), leaves[0].dtype)
-    parts, start = [], 0
-    for leaf in leaves:
-        parts.append(flat[:, start : start + leaf.size].reshape(length, *leaf.shape))
-        start += leaf.size
-    return jax.tree.unflatten(treedef, parts)
+    dtype = jax.tree.leaves(phi)[0].dtype
+    flat = jax.random.normal(jax.random.fold_in(key, block), (length, trees.size(phi)), dtype)
+    return jax.vmap(partial(trees.cut_like, phi))(flat)
 
 
 def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -> tuple[Carry, Rows]:
