@@ -36,7 +36,7 @@ class Target:
     Args:
         name: the key in `TARGETS`, also used in file names.
         label: how a figure calls it.
-        prior: the same law as a NumPyro distribution.
+        make_prior: makes the same law as a NumPyro distribution.
         support: its NumPyro constraint.
         low, high: the ends of the support.
         powers: `(p_a, p_b)`, the powers of `theta - low` and of `high - theta` in the density.
@@ -47,7 +47,7 @@ class Target:
 
     name: str
     label: str
-    prior: dist.Distribution
+    make_prior: Callable[[], dist.Distribution]
     support: constraints.Constraint
     low: float
     high: float
@@ -58,6 +58,15 @@ class Target:
     quantile: Callable
     mean: float
     second_moment: float
+
+    @property
+    def prior(self) -> dist.Distribution:
+        """The law as a NumPyro distribution, a new one each time.
+
+        NumPyro keeps what a distribution has computed, in the precision of the first use: one object shared between
+        float64 and float32 would mix them.
+        """
+        return self.make_prior()
 
     def score(self, theta: ArrayLike):
         """d/dtheta log pi(theta), the theta-gradient that every kernel starts from."""
@@ -94,7 +103,7 @@ def beta(a: float, b: float) -> Target:
     return Target(
         name=f"beta-{a:g}-{b:g}",
         label=f"Beta({a:g}, {b:g})",
-        prior=dist.Beta(a, b),
+        make_prior=lambda: dist.Beta(a, b),
         support=constraints.unit_interval,
         low=0.0,
         high=1.0,
@@ -118,7 +127,7 @@ def gamma(shape: float, scale: float) -> Target:
     return Target(
         name=f"gamma-{shape:g}-{scale:g}",
         label=f"Gamma({shape:g}, scale {scale:g})",
-        prior=dist.Gamma(shape, 1 / scale),
+        make_prior=lambda: dist.Gamma(shape, 1 / scale),
         support=constraints.positive,
         low=0.0,
         high=math.inf,
@@ -137,7 +146,7 @@ def half_normal() -> Target:
     return Target(
         name="half-normal",
         label="Normal on (0, ∞)",
-        prior=dist.HalfNormal(1.0),
+        make_prior=lambda: dist.HalfNormal(1.0),
         support=constraints.positive,
         low=0.0,
         high=math.inf,
@@ -158,7 +167,7 @@ def truncated_normal(low: float = -1.0, high: float = 1.0) -> Target:
     return Target(
         name=f"truncated-normal-{low:g}-{high:g}",
         label=f"Normal on ({low:g}, {high:g})",
-        prior=dist.TruncatedNormal(0.0, 1.0, low=low, high=high),
+        make_prior=lambda: dist.TruncatedNormal(0.0, 1.0, low=low, high=high),
         support=constraints.interval(low, high),
         low=low,
         high=high,
