@@ -144,6 +144,8 @@ def source_for(data: PyTree, batch_size: int | None, batching: str) -> Minibatch
         if batch_size is not None:
             raise ValueError(f"batch_size={batch_size}, but the posterior has no data. Leave `batch_size` out.")
         return NoData()
+    if is_stream(data):
+        return data.batches(batch_size, batching)
     if is_source(data):
         return data
     rows = num_data(data)
@@ -159,7 +161,18 @@ def source_for(data: PyTree, batch_size: int | None, batching: str) -> Minibatch
 
 
 def is_source(data: Any) -> bool:
-    return all(hasattr(data, name) for name in ("prepare", "plan", "fetch"))
+    """Whether minibatches come from something else than arrays."""
+    return is_stream(data) or all(hasattr(data, name) for name in ("prepare", "plan", "fetch"))
+
+
+def is_stream(data: Any) -> bool:
+    """Whether the rows are on disk (`inbounds.data.stream`)."""
+    return hasattr(data, "batches") and hasattr(data, "slices")
+
+
+def at_hand(data: PyTree, rows: int) -> PyTree:
+    """Data for a look at the model: of a stream so many rows from random places, anything else as it is."""
+    return data.look(rows) if is_stream(data) else data
 
 
 def num_data(data: PyTree) -> int | None:
@@ -169,6 +182,27 @@ def num_data(data: PyTree) -> int | None:
     if is_source(data):
         return getattr(data, "num_data", None)
     return int(jax.tree.leaves(data)[0].shape[0])
+
+
+class Held:
+    """The feed of a source whose arrays stay on the device for the whole run. Data from disk have one of their own."""
+
+    def __init__(self, arrays: PyTree):
+        self._arrays = arrays
+
+    def arrays(self, step: int, after: Any = None) -> PyTree:
+        """The arrays that hold the minibatch of a step; `after` is what the computation on the last ones returned."""
+        return self._arrays
+
+    def room(self, step: int) -> int:
+        """How many steps from `step` on the same arrays serve."""
+        return 2**31
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
 
 def check_data(data: PyTree) -> PyTree:

@@ -70,10 +70,11 @@ class Program:
 
     @property
     def block_steps(self) -> int:
+        most = getattr(self.source, "most_steps", 1_024)  # data from disk: a block's minibatches must fit in memory
         if self.small:
-            steps = 2 ** int(math.log2(max(1, min(1_024, BLOCK_NUMBERS // self.dimension))))
+            steps = 2 ** int(math.log2(max(1, min(1_024, most, BLOCK_NUMBERS // self.dimension))))
         else:
-            steps = max(divisor for divisor in range(1, 513) if self.thin % divisor == 0)
+            steps = max(divisor for divisor in range(1, min(most, 512) + 1) if self.thin % divisor == 0)
         return steps if self.kernel.refresh_every is None else math.gcd(steps, self.kernel.refresh_every)
 
     @property
