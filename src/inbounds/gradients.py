@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from inbounds import trees
+from inbounds.data.arrays import is_stream
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree
 
@@ -183,12 +184,21 @@ class _ControlVariate(_Minibatch):
         self.center = center
         self.refresh_every = every
         self.config = (*self.config, every, None if center is None else id(center))
+        self.at_center = None  # the full-data gradient there, where it has to be known beforehand
+        if is_stream(posterior.data):
+            if center is None:
+                raise ValueError(
+                    "svrg looks at all the data again and again from compiled code, which data on disk do not allow. Take "
+                    "ib.gradients.control_variate(center=...): it reads them once."
+                )
+            self.at_center = full_likelihood_gradient(posterior, jax.tree.map(lambda c: jnp.asarray(c, float), center))
 
     def init(self, theta: PyTree, with_variance: bool) -> Centred:
         center = (
             theta if self.center is None else jax.tree.map(lambda c, x: jnp.asarray(c, x.dtype), self.center, theta)
         )
-        return Centred(center, self._full(center), super().init(theta, with_variance))
+        full = self._full(center) if self.at_center is None else self.at_center
+        return Centred(center, full, super().init(theta, with_variance))
 
     def refresh(self, state: Centred, theta: PyTree) -> Centred:
         return Centred(theta, self._full(theta), state.smoothed)
@@ -290,6 +300,13 @@ def full_likelihood_gradient(posterior: Posterior, theta: PyTree, rows: int = 8_
     assert posterior.log_likelihood is not None
     likelihood = posterior.log_likelihood
     gradient = jax.grad(lambda x, batch: jnp.sum(likelihood(x, batch)))
+    if is_stream(posterior.data):
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(theta)):
+            raise ValueError("The gradient over all the data on disk cannot be part of a compiled function: call it outside.")
+        compiled, total_gradient = jax.jit(gradient), jax.tree.map(jnp.zeros_like, theta)
+        for batch in posterior.data.slices(rows):
+            total_gradient = jax.tree.map(jnp.add, total_gradient, compiled(theta, batch))
+        return total_gradient
     whole, rest = divmod(total, rows)
     data = jax.tree.map(jnp.asarray, posterior.data)
     sums = jax.tree.map(jnp.zeros_like, theta)

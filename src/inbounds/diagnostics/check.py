@@ -24,7 +24,7 @@ from jax.flatten_util import ravel_pytree
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.data.arrays import is_source, source_for
+from inbounds.data.arrays import at_hand, is_source, source_for
 from inbounds.posterior import Posterior, support_name
 from inbounds.space import Space, is_constraint, is_transform
 from inbounds.trees import PyTree, variable_name
@@ -242,7 +242,7 @@ def _pool(posterior: Posterior, batch_size: int | None, key: jax.Array) -> PyTre
     if posterior.data is None:
         return None
     count = max(16, min(128, 200_000 // (batch_size or 1)))
-    source = source_for(posterior.data, batch_size, "replacement")
+    source = source_for(at_hand(posterior.data, max(200_000, batch_size or 0)), batch_size, "replacement")
     arrays = source.prepare(key)
     return jax.jit(lambda: jax.vmap(source.fetch, in_axes=(None, 0))(arrays, source.plan(key, jnp.arange(count))))()
 

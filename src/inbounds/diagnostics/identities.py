@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from inbounds.data.arrays import source_for
+from inbounds.data.arrays import at_hand, source_for
 from inbounds.trees import PyTree, variable_name
 
 __all__ = ["Identities", "ProxyScores", "identities", "proxy_scores", "standard_error"]
@@ -134,7 +134,7 @@ def proxy_scores(draws: Any, *, batch_size: int | None = None, most: int = 2_000
     on_proxy = kernel.constrain == space.constrain
     phi = jax.tree.map(lambda leaf: leaf[:, ::thin], draws.phi) if on_proxy else None
     size = posterior.batch_size if batch_size is None else batch_size
-    source = source_for(posterior.data, size, "replacement")
+    source = source_for(at_hand(posterior.data, max(200_000, size or 0)), size, "replacement")
     key = jax.random.key(seed)
     arrays = source.prepare(key)
     estimator = kernel.estimator

@@ -107,7 +107,7 @@ class Draws:
     def _log_likelihood(self, name: str) -> dict[str, np.ndarray]:
         """log p(x_i | theta) of every datum at every draw, a slice of the data at a time."""
         posterior = self.kernel.posterior
-        if posterior.log_likelihood is None or posterior.num_data is None:
+        if posterior.log_likelihood is None or not posterior.observed():
             raise ValueError(
                 "The log likelihood of each datum is not known: the posterior has no `log_likelihood` with `data` in arrays."
             )
