@@ -39,6 +39,9 @@ CONTRACT = [
     "Kernel",
     "Info",
     "NonFiniteError",
+    "Layout",
+    "LostProcessError",
+    "data.balanced_numbering",
 ]
 HEAVY = {"arviz_base", "arviz_stats", "matplotlib", "optuna", "pandas", "sklearn", "typer", "xarray"}
 

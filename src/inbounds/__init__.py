@@ -20,6 +20,8 @@ from inbounds.kernels import sgld as sgld
 from inbounds.kernels import sgnht as sgnht
 from inbounds.posterior import Posterior as Posterior
 from inbounds.sampling import Draws as Draws
+from inbounds.sampling import Layout as Layout
+from inbounds.sampling import LostProcessError as LostProcessError
 from inbounds.sampling import NonFiniteError as NonFiniteError
 from inbounds.sampling import collect as collect
 from inbounds.sampling import sample as sample

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from inbounds import trees
 from inbounds.data.arrays import is_stream
+from inbounds.data.spread import Spread
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree
 
@@ -63,6 +64,7 @@ class _Minibatch:
     """Likelihood terms of the minibatch scaled by N/|S|, plus the prior's gradient exactly."""
 
     refresh_every: int | None = None
+    reads_all_data = False  # whether it looks at all the data at once now and then
 
     def __init__(self, posterior: Posterior, variance: str, smoothing: float):
         self.posterior = posterior
@@ -83,7 +85,9 @@ class _Minibatch:
     def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_variance: bool) -> tuple[Gradient, Any]:
         if not with_variance:
             return Gradient(self.gradient(state, theta, batch), None), state
-        if self.variance == "per_example":
+        if isinstance(batch, Spread) and self.variance != "successive":
+            value, squares = self._spread(theta, batch, self.variance)
+        elif self.variance == "per_example":
             value, squares = self._per_example(state, theta, batch)
         elif self.variance == "halves":
             value, squares = self._halves(state, theta, batch)
@@ -99,6 +103,8 @@ class _Minibatch:
 
     def gradient(self, state: Any, theta: PyTree, batch: PyTree) -> PyTree:
         """The estimate from one batch."""
+        if isinstance(batch, Spread):
+            return self._spread(theta, batch, None)[0]
         if self.posterior.gradient is not None:
             return self.posterior.gradient(theta, batch)
         return jax.grad(lambda x: self.posterior.log_prior(x) + self._scaled_likelihood(x, batch))(theta)
@@ -118,21 +124,16 @@ class _Minibatch:
     def _halves(self, state: Any, theta: PyTree, batch: PyTree) -> tuple[PyTree, PyTree]:
         """Two half batches cost what one whole costs; half their difference has the variance of their mean."""
         total = _batch_size(batch)
-        if total < 2:
-            raise ValueError(
-                "Noise correction by half batches needs a batch of at least 2. Use a larger batch, "
-                'gradient=ib.gradients.minibatch(variance="successive"), or give the variance: noise_correction=value.'
-            )
-        half = total // 2
+        half = _half(total)
         if type(self) is _Minibatch and self.posterior.gradient is None and trees.size(theta) <= total:
-            return self._one_pass(theta, batch, half, total)
+            return self._one_pass(theta, batch, total)
         first = self.gradient(state, theta, jax.tree.map(lambda x: x[:half], batch))
         second = self.gradient(state, theta, jax.tree.map(lambda x: x[half:], batch))
         share = half / total
         value = jax.tree.map(lambda a, b: share * a + (1 - share) * b, first, second)
         return value, jax.tree.map(lambda a, b: share * (1 - share) * jnp.square(a - b), first, second)
 
-    def _one_pass(self, theta: PyTree, batch: PyTree, half: int, total: int) -> tuple[PyTree, PyTree]:
+    def _one_pass(self, theta: PyTree, batch: PyTree, total: int) -> tuple[PyTree, PyTree]:
         """The same two numbers from one forward pass, for models with fewer parameters than rows.
 
         Their backward pass is bound by reading the batch, so a second cotangent (the difference of the halves) rides along.
@@ -141,10 +142,7 @@ class _Minibatch:
         assert likelihood is not None
         terms, pull = jax.vjp(lambda x: likelihood(x, batch), theta)
         scale = _scale(self.posterior, total)
-        # Half the difference of two half batches of unequal size, weighted so that its square has the variance of the sum.
-        ratio = math.sqrt((total - half) / half)
-        signs = jnp.where(jnp.arange(total) < half, ratio, -1 / ratio).astype(terms.dtype)
-        (pair,) = jax.vmap(pull)(scale * jnp.stack([jnp.ones_like(terms), signs]))
+        (pair,) = jax.vmap(pull)(scale * jnp.stack([jnp.ones_like(terms), _half_signs(total, terms.dtype)]))
         prior = jax.grad(self.posterior.log_prior)(theta)
         value = jax.tree.map(lambda p, g: p + g[0], prior, pair)
         return value, jax.tree.map(lambda g: jnp.square(g[1]), pair)
@@ -156,6 +154,49 @@ class _Minibatch:
         each = jax.vmap(lambda row: one(jax.tree.map(lambda x: x[None], row)))(batch)
         value = jax.tree.map(lambda g: jnp.mean(g, axis=0), each)
         return value, jax.tree.map(lambda g: jnp.var(g, axis=0, ddof=1) / total, each)
+
+    def _spread(self, theta: PyTree, batch: Spread, variance: str | None) -> tuple[PyTree, ...]:
+        """The estimate, and its variance if asked for, from rows on several devices.
+
+        Their minibatches are independent, each of its own rows: the gradients add up, and so do their variances.
+        """
+        if self.posterior.gradient is not None:
+            return batch.sum(partial(self._own_gradient, batch.num_data, variance), theta)
+        likelihood = batch.sum(partial(self._own_likelihood, variance), theta)
+        prior = jax.grad(self.posterior.log_prior)(theta)
+        return jax.tree.map(jnp.add, prior, likelihood[0]), *likelihood[1:]
+
+    def _own_likelihood(self, variance: str | None, theta: PyTree, rows: PyTree, weights: jax.Array) -> tuple:
+        """One device's part of the likelihood's gradient, and of its variance."""
+        likelihood = self.posterior.log_likelihood
+        assert likelihood is not None
+        total = weights.shape[0]
+        if variance == "per_example":
+            one = jax.grad(lambda x, row: jnp.sum(likelihood(x, jax.tree.map(lambda leaf: leaf[None], row))))
+            each = jax.vmap(one, in_axes=(None, 0))(theta, rows)
+            each = jax.vmap(lambda g, w: jax.tree.map(lambda x: x * w.astype(x.dtype), g))(each, weights)
+            value = jax.tree.map(lambda g: jnp.sum(g, axis=0), each)
+            return value, jax.tree.map(lambda g: total * jnp.var(g, axis=0, ddof=1), each)
+        terms, pull = jax.vjp(lambda x: likelihood(x, rows), theta)
+        weights = weights.astype(terms.dtype)
+        if variance is None:
+            return pull(weights)
+        (pair,) = jax.vmap(pull)(jnp.stack([weights, weights * _half_signs(total, terms.dtype)]))
+        return jax.tree.map(lambda g: g[0], pair), jax.tree.map(lambda g: jnp.square(g[1]), pair)
+
+    def _own_gradient(
+        self, num_data: int, variance: str | None, theta: PyTree, rows: PyTree, weights: jax.Array
+    ) -> tuple:
+        """One device's part of the user's own gradient: each estimate counts by the share of the data behind it."""
+        share = (jnp.sum(weights) / num_data).astype(jax.tree.leaves(theta)[0].dtype)
+        parts: tuple = (
+            (self.gradient(None, theta, rows),)
+            if variance is None
+            else self._halves(None, theta, rows)
+            if variance == "halves"
+            else self._per_example(None, theta, rows)
+        )
+        return tuple(jax.tree.map(lambda g, p=power: share**p * g, part) for power, part in enumerate(parts, start=1))
 
     def _smooth(self, moving: Smoothed, squares: PyTree, value: PyTree) -> Smoothed:
         keep = self.smoothing
@@ -176,6 +217,8 @@ class Centred(NamedTuple):
 
 class _ControlVariate(_Minibatch):
     """The minibatch estimate of the difference to a centre, plus the exact gradient at the centre."""
+
+    reads_all_data = True
 
     def __init__(self, posterior: Posterior, center: PyTree, every: int | None, variance: str, smoothing: float):
         if posterior.log_likelihood is None:
@@ -320,6 +363,22 @@ def full_likelihood_gradient(posterior: Posterior, theta: PyTree, rows: int = 8_
     if rest:
         sums = jax.tree.map(jnp.add, sums, gradient(theta, jax.tree.map(lambda x: x[whole * rows :], data)))
     return sums
+
+
+def _half(total: int) -> int:
+    if total < 2:
+        raise ValueError(
+            "Noise correction by half batches needs a batch of at least 2, on each device. Use a larger batch, "
+            'gradient=ib.gradients.minibatch(variance="successive"), or give the variance: noise_correction=value.'
+        )
+    return total // 2
+
+
+def _half_signs(total: int, dtype: Any) -> jax.Array:
+    """Weights of half the difference of two half batches of unequal size, such that its square has the variance of the sum."""
+    half = _half(total)
+    ratio = math.sqrt((total - half) / half)
+    return jnp.where(jnp.arange(total) < half, ratio, -1 / ratio).astype(dtype)
 
 
 def _scale(posterior: Posterior, batch_size: int) -> float:

@@ -18,6 +18,7 @@ from numpyro.distributions import constraints
 
 from inbounds import transforms as tf
 from inbounds.data.arrays import check_data, is_source, num_data
+from inbounds.data.spread import Spread
 from inbounds.space import is_constraint
 from inbounds.trees import PyTree, variable_name
 
@@ -126,6 +127,9 @@ class Posterior:
 
     def check_likelihood(self, theta: PyTree, batch: PyTree) -> None:
         """Raise a ValueError where the likelihood or the gradient has the wrong shape at `theta`."""
+        whole = theta
+        if isinstance(batch, Spread):  # the likelihood sees what one device has; the prior sees everything
+            theta, batch = batch.own_part(theta), batch.own_rows()
         if self.gradient is not None:
             got = jax.eval_shape(self.gradient, theta, batch)
             want = jax.eval_shape(lambda x: x, theta)
@@ -138,7 +142,7 @@ class Posterior:
                     f"expected {_shapes(want)}."
                 )
         else:
-            prior = jax.eval_shape(self.log_prior, theta)
+            prior = jax.eval_shape(self.log_prior, whole)
             if prior.shape != ():
                 raise ValueError(f"`log_prior(theta)` must be a scalar; got shape {prior.shape}. Sum its terms.")
         if self.log_likelihood is None:

@@ -3,6 +3,7 @@
 from inbounds.data import catalog as catalog
 from inbounds.data.arrays import Generated as Generated
 from inbounds.data.digits import synthetic_digits as synthetic_digits
+from inbounds.data.spread import balanced_numbering as balanced_numbering
 from inbounds.data.stream import Stream as Stream
 from inbounds.data.stream import stream as stream
 from inbounds.data.ratings import Ratings as Ratings

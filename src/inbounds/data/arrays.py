@@ -150,6 +150,12 @@ def source_for(data: PyTree, batch_size: int | None, batching: str) -> Minibatch
         return data
     rows = num_data(data)
     assert rows is not None
+    check_batch(batch_size, batching, rows)
+    return BATCHING[batching](data, rows if batch_size is None else int(batch_size))
+
+
+def check_batch(batch_size: int | None, batching: str, rows: int) -> None:
+    """Raise a ValueError where minibatches cannot be made so of `rows` rows."""
     size = rows if batch_size is None else batch_size
     if not isinstance(size, int | np.integer) or size < 1:
         raise ValueError(f"`batch_size` must be a positive whole number; got {batch_size!r}.")
@@ -157,7 +163,6 @@ def source_for(data: PyTree, batch_size: int | None, batching: str) -> Minibatch
         raise ValueError(f"batch_size={size:,} is larger than the data, {rows:,} rows. Use at most {rows:,}.")
     if batching not in BATCHING:
         raise ValueError(f"Unknown batching {batching!r}. Known: {', '.join(BATCHING)}.")
-    return BATCHING[batching](data, int(size))
 
 
 def is_source(data: Any) -> bool:

@@ -1,6 +1,8 @@
 """Who runs it: chunks, chains, progress, health."""
 
 from inbounds.sampling import collect as collect
+from inbounds.sampling.devices import Layout as Layout
+from inbounds.sampling.devices import LostProcessError as LostProcessError
 from inbounds.sampling.draws import Draws as Draws
 from inbounds.sampling.driver import sample as sample
 from inbounds.sampling.health import NonFiniteError as NonFiniteError

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import trees
-from inbounds.data.arrays import source_for
+from inbounds.data.arrays import Held, source_for
 from inbounds.kernels.base import Kernel, as_parameters
 from inbounds.posterior import is_distribution
 from inbounds.sampling import health
@@ -81,7 +81,8 @@ def sample(
     starts = _starts(kernel, init, num_chains, init_key)
     _check_phases(schedule, num_steps, burn_in, thin)
     arrays = source.prepare(shuffle_key)
-    keys = Keys(_chain_keys(num_chains, noise_key), _chain_keys(num_chains, batch_key))
+    batch_keys = getattr(source, "chain_keys", _chain_keys)  # data from disk number the chains
+    keys = Keys(_chain_keys(num_chains, noise_key), batch_keys(num_chains, batch_key))
     one = jax.tree.map(lambda leaf: leaf[0], starts)
     plan = jax.eval_shape(source.plan, keys.batch[0], jnp.arange(1))
     plan = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), plan)
@@ -94,7 +95,10 @@ def sample(
     dtype = jax.tree.leaves(starts)[0].dtype
     run = _Run(program, arrays, keys, jnp.asarray(size, dtype), num_steps, burn_in, chunk_steps)
     run.monitor, run.throws = monitor, _throws(on_failure)
-    return run.go(Carry(state, collected), progress)
+    if hasattr(source, "feed"):  # data from disk: arrays come buffer by buffer
+        run.feed = source.feed(batch_key, num_chains, program.block_steps, num_steps)
+    with run.feed:
+        return run.go(Carry(state, collected), progress)
 
 
 class _Run:
@@ -102,7 +106,7 @@ class _Run:
 
     def __init__(self, program, arrays, keys, step_size, num_steps, burn_in, chunk_steps):
         self.program: Program = program
-        self.arrays = arrays
+        self.feed: Any = Held(arrays)
         self.keys: Keys = keys
         self.step_size = step_size
         self.num_steps = num_steps
@@ -123,7 +127,7 @@ class _Run:
                 every = program.kernel.refresh_every
                 if every is not None and done > 0 and done % every == 0:
                     carry = refresh(program, carry)
-                blocks = min(blocks, -(-(self.num_steps - done) // length))
+                blocks = min(blocks, -(-(self.num_steps - done) // length), self.feed.room(done) // length)
                 if every is not None:
                     blocks = min(blocks, (every - done % every) // length)
                 before, clock = carry, time.perf_counter()
@@ -142,7 +146,7 @@ class _Run:
     def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple:
         number = np.int32
         return run_chunk(
-            self.program, carry, self.arrays, self.keys, number(start), number(blocks), number(end),
+            self.program, carry, self.feed.arrays(start, carry), self.keys, number(start), number(blocks), number(end),
             number(self.burn_in), self.step_size,
         )  # fmt: skip
 
@@ -203,7 +207,7 @@ class _Run:
         """Is the model's own gradient not finite at the last finite position, and that position not absurd already?"""
         program = self.program
         plan = program.source.plan(self.keys.batch[chain], jnp.asarray([step]))
-        batch = program.source.fetch(self.arrays, jax.tree.map(lambda leaf: leaf[0], plan))
+        batch = program.source.fetch(self.feed.arrays(step), jax.tree.map(lambda leaf: leaf[0], plan))
         phi = program.kernel.proxy(jax.tree.map(lambda leaf: leaf[chain], carry.state))
         if float(trees.norm(phi)) > health.ABSURD:
             return False

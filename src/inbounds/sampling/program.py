@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from inbounds import trees
 from inbounds.data.arrays import MinibatchSource
 from inbounds.kernels.base import Info, Kernel
 from inbounds.sampling.collect import Collector
+from inbounds.sampling.devices import Layout
 from inbounds.trees import PyTree
 
 SMALL = 4_096  # numbers in the state below which noise is drawn in blocks
@@ -63,6 +64,7 @@ class Program:
     num_chains: int
     thin: int
     dimension: int
+    layout: Layout | None = None  # None: one device
 
     @property
     def small(self) -> bool:
@@ -99,6 +101,12 @@ class Program:
         return max(1, rows * self.thin // self.block_steps)
 
     @property
+    def of_one_device(self) -> Program:
+        """The same for the chains that one device runs."""
+        assert self.layout is not None
+        return replace(self, num_chains=self.num_chains // self.layout.chain)
+
+    @property
     def chunk_rows(self) -> int:
         return self.chunk_blocks * self.block_steps // self.thin + self.block_rows + 1
 
@@ -120,6 +128,14 @@ def run_chunk(
     Returns the new carry, the kept draws, and whether each variable of each chain is finite. Steps from `end` on leave
     everything as it is, so that the length of a run does not enter its compilation.
     """
+    arguments = (carry, arrays, keys, start, num_blocks, end, burn_in, step_size)
+    if program.layout is None:
+        return _chunk(program, *arguments)
+    own = (True, False, True, False, False, False, False, step_size.ndim > 0)
+    return program.layout.over_chains(partial(_chunk, program.of_one_device), own, (0, 1, 0))(*arguments)
+
+
+def _chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, step_size) -> tuple[Carry, Rows, PyTree]:
     block = _small_block if program.small else _large_block
 
     def body(index, loop):
@@ -137,7 +153,12 @@ def run_chunk(
 @partial(jax.jit, static_argnums=0)
 def refresh(program: Program, carry: Carry) -> Carry:
     """Let the gradient estimator of every chain look at all the data, one chain after the other."""
-    return carry._replace(state=lax.map(program.kernel.refresh, carry.state))
+
+    def own(state):
+        return lax.map(program.kernel.refresh, state)
+
+    refreshed = own if program.layout is None else program.layout.over_chains(own, (True,), 0)
+    return carry._replace(state=refreshed(carry.state))
 
 
 def finite_variables(program: Program, carry: Carry) -> PyTree:
@@ -228,7 +249,9 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
 
     def draw(key, number):
         key = jax.random.fold_in(key, number)
-        return trees.normal_like(key, phi) if kernel.noise == "normal" else key
+        if kernel.noise != "normal":
+            return key
+        return trees.normal_like(key, phi) if program.layout is None else program.layout.normal_like(key, phi)
 
     def step(loop, inputs):
         state, _ = loop
