@@ -181,7 +181,9 @@ def _open_tables(paths: list[Path], columns: Any) -> Pieces:
                 sizes.append(rows)
             first += rows
     if not places:
-        raise DataError(f"There are no rows in {paths[0]}" + (f" and {len(paths) - 1} more files." * (len(paths) > 1) or "."))
+        raise DataError(
+            f"There are no rows in {paths[0]}" + (f" and {len(paths) - 1} more files." * (len(paths) > 1) or ".")
+        )
     assert wanted is not None
     tree = {name: 0 for name in wanted}
     names, treedef = list(tree), jax.tree.structure(tree)
@@ -216,7 +218,8 @@ class _Files:
     """Open files, the latest few of them."""
 
     def __init__(self, pa: Any):
-        self.pa, self.latest = pa, {}
+        self.pa = pa
+        self.latest: dict[Path, Any] = {}
 
     def open(self, path: Path) -> Any:
         if path in self.latest:
@@ -245,7 +248,7 @@ class _ParquetFile:
             path, memory_map=True, pre_buffer=False, page_checksum_verification=True
         )
         meta = self.file.metadata
-        self.types = {field.name: field.type for field in self.file.schema_arrow}
+        self.types = _types(self.file.schema_arrow, path)
         self.sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
         if min(self.sizes, default=0) < 0 or sum(self.sizes) != meta.num_rows:
             raise DataError(f"{path} is damaged: its row groups do not sum to its {meta.num_rows:,} rows.")
@@ -260,7 +263,7 @@ class _ArrowFile:
     def __init__(self, pa: Any, path: Path):
         self.pa = pa
         self.file = pa.ipc.open_file(pa.memory_map(str(path)))
-        self.types = {field.name: field.type for field in self.file.schema}
+        self.types = _types(self.file.schema, path)
         self.sizes = [self._batch(number).num_rows for number in range(self.file.num_record_batches)]
 
     def _batch(self, number: int) -> Any:
@@ -272,6 +275,12 @@ class _ArrowFile:
         return self.pa.Table.from_batches([self._batch(number)])
 
 
+def _types(schema: Any, path: Path) -> dict[str, Any]:
+    if len(set(schema.names)) < len(schema.names):
+        raise DataError(f"{path} has several columns of one name. Rename them.")
+    return {field.name: field.type for field in schema}
+
+
 def _wanted(columns: Any, known: list[str], path: Path) -> dict[str, str | list[str]]:
     """Name of each leaf, and the column or columns that it is made of."""
     if columns is None:
@@ -280,7 +289,9 @@ def _wanted(columns: Any, known: list[str], path: Path) -> dict[str, str | list[
         wanted = {name: value if isinstance(value, str) else list(value) for name, value in columns.items()}
     else:
         if isinstance(columns, str):
-            raise ValueError(f"`columns` must be a list or a dict of column names; got {columns!r}. Write [{columns!r}].")
+            raise ValueError(
+                f"`columns` must be a list or a dict of column names; got {columns!r}. Write [{columns!r}]."
+            )
         wanted = {name: name for name in columns}
     if not wanted or not all(wanted.values()):
         raise ValueError("`columns` names no column. Leave it out for all of them.")
@@ -298,7 +309,8 @@ def _types_of(wanted: Mapping[str, str | list[str]], known: Mapping[str, Any], p
 def _to_numpy(pa: Any, column: Any, name: str, label: str, first: int) -> np.ndarray:
     """A column as an array: numbers, truth values, or lists of one length of them; no copy where Arrow has none to make."""
     kind = column.type
-    numbers, width = kind, ()
+    numbers: Any = kind
+    width: tuple[int, ...] = ()
     if pa.types.is_fixed_size_list(kind):
         numbers, width = kind.value_type, (kind.list_size,)
     if not (pa.types.is_integer(numbers) or pa.types.is_floating(numbers) or pa.types.is_boolean(numbers)):
@@ -327,7 +339,9 @@ def _stack(arrays: Mapping[str, np.ndarray], columns: str | list[str], label: st
         return arrays[columns]
     parts = [arrays[name] for name in columns]
     if any(part.ndim != 1 for part in parts):
-        raise DataError(f"{label}: columns {', '.join(map(repr, columns))} cannot stand side by side: one of them holds lists.")
+        raise DataError(
+            f"{label}: columns {', '.join(map(repr, columns))} cannot stand side by side: one of them holds lists."
+        )
     out = np.empty((len(parts[0]), len(parts)), np.result_type(*parts))
     for number, part in enumerate(parts):
         out[:, number] = part
@@ -337,7 +351,9 @@ def _stack(arrays: Mapping[str, np.ndarray], columns: str | list[str], label: st
 # -- arrays: NumPy files and memory maps --------------------------------------------------------------------------
 
 
-def _open_arrays(shards: list[list], treedef: Any, names: Sequence[str], columns: Any, shuffled: bool = False) -> Pieces:
+def _open_arrays(
+    shards: list[list], treedef: Any, names: Sequence[str], columns: Any, shuffled: bool = False
+) -> Pieces:
     """Slices of memory-mapped arrays; `shards[leaf][shard]` is a path or an array."""
     if columns is not None:
         raise ValueError("`columns` is for Parquet and Arrow files; arrays are named by the tree that holds them.")
@@ -348,7 +364,9 @@ def _open_arrays(shards: list[list], treedef: Any, names: Sequence[str], columns
     for shard, parts in enumerate(zip(*arrays, strict=True)):
         if len({len(part) for part in parts}) > 1:
             listing = ", ".join(f"{name!r} {len(part):,}" for name, part in zip(names, parts, strict=True))
-            raise DataError(f"Arrays of unequal length ({_label(shards[0][shard], names[0])} and its likes): {listing} rows.")
+            raise DataError(
+                f"Arrays of unequal length ({_label(shards[0][shard], names[0])} and its likes): {listing} rows."
+            )
     lengths = [len(part) for part in arrays[0]]
     if sum(lengths) == 0:
         raise DataError("The arrays have no rows.")
@@ -382,7 +400,9 @@ def map_array(source: Any, name: str) -> np.ndarray:
     else:
         array = source
         if not isinstance(array, np.ndarray):
-            raise ValueError(f"{name!r} must be an array, a memory map or the path of a .npy file; got {type(array).__name__}.")
+            raise ValueError(
+                f"{name!r} must be an array, a memory map or the path of a .npy file; got {type(array).__name__}."
+            )
     label = _label(source, name)
     if array.ndim == 0:
         raise DataError(f"{label} is a scalar: the leading axis of every array is the datum.")
@@ -458,7 +478,7 @@ def _write_shuffled(pieces: Pieces, folder: Path, origin: str, seed: int) -> Non
     counts = np.zeros(buckets, np.int64)
     leaves = range(len(pieces.names))
 
-    def part(leaf: int, bucket: int) -> Path:
+    def part(leaf: int, bucket: Any) -> Path:
         return folder / f"{leaf}-{bucket}.part"
 
     for piece in range(len(pieces.sizes)):
@@ -470,10 +490,12 @@ def _write_shuffled(pieces: Pieces, folder: Path, origin: str, seed: int) -> Non
         for leaf in leaves:
             rows = content[leaf][order].astype(pieces.dtypes[leaf], copy=False)
             for bucket in np.flatnonzero(np.diff(ends)):
-                with part(leaf, bucket).open("ab") as out:
-                    out.write(rows[ends[bucket] : ends[bucket + 1]].tobytes())
+                with part(leaf, bucket).open("ab") as file:
+                    file.write(rows[ends[bucket] : ends[bucket + 1]].tobytes())
     outs = [
-        np.lib.format.open_memmap(folder / f"{leaf}.npy", "w+", pieces.dtypes[leaf], (pieces.num_rows, *pieces.shapes[leaf]))
+        np.lib.format.open_memmap(
+            folder / f"{leaf}.npy", "w+", pieces.dtypes[leaf], (pieces.num_rows, *pieces.shapes[leaf])
+        )
         for leaf in leaves
     ]
     done = 0
@@ -530,7 +552,9 @@ def slices(pieces: Pieces, rows: int) -> Iterator[Leaves]:
     held: list[Leaves] = []
     count = 0
     for piece in range(len(pieces.sizes)):
-        held.append([leaf.astype(dtype, copy=False) for leaf, dtype in zip(pieces.read(piece), pieces.dtypes, strict=True)])
+        held.append(
+            [leaf.astype(dtype, copy=False) for leaf, dtype in zip(pieces.read(piece), pieces.dtypes, strict=True)]
+        )
         count += len(held[-1][0])
         while count >= rows:
             joined = [np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*held, strict=True)]

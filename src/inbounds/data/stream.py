@@ -253,10 +253,10 @@ class _Buffers:
 
 
 class _Window(NamedTuple):
-    """Rows that are at hand: `leaves[index]`, or the leaves as they are without an index."""
+    """Rows that are at hand: `leaves[chosen]`, or the leaves as they are where nothing is chosen."""
 
     leaves: Leaves
-    index: np.ndarray | None
+    chosen: np.ndarray | None
 
 
 class _Epochs:
@@ -288,7 +288,8 @@ class _Epochs:
         self.firsts = np.flatnonzero(np.diff(starts // self.window, prepend=-1))
         self.firsts = np.append(self.firsts, len(self.order))
         self.bounds = np.append(starts[self.firsts[:-1]], ends[-1])
-        self.epoch, self.number, self.mixes = epoch, -1, {}
+        self.epoch, self.number = epoch, -1
+        self.mixes: dict[int, np.ndarray] = {}
 
     def _load(self, number: int) -> _Window:
         chosen = self.order[self.firsts[number] : self.firsts[number + 1]]
@@ -338,12 +339,12 @@ def _fill(order: _Epochs | _Replacement, position: int, out: Leaves) -> None:
         count = min(count, wanted - done)
         for leaf, target in zip(window.leaves, out, strict=True):
             target = target[done : done + count]
-            if window.index is None:
+            if window.chosen is None:
                 target[...] = leaf[inside : inside + count]
             elif leaf.dtype == target.dtype:
-                np.take(leaf, window.index[inside : inside + count], axis=0, out=target, mode="clip")
+                np.take(leaf, window.chosen[inside : inside + count], axis=0, out=target, mode="clip")
             else:
-                target[...] = leaf[window.index[inside : inside + count]]
+                target[...] = leaf[window.chosen[inside : inside + count]]
         done += count
 
 
@@ -363,7 +364,10 @@ def _memory(pieces: Pieces, shape: tuple[int, ...]) -> Leaves:
 
 
 def _on_device(memory: Leaves, first: int, treedef: Any) -> PyTree:
-    return {"first": jnp.int32(first), "batches": jax.tree.unflatten(treedef, [jax.device_put(leaf) for leaf in memory])}
+    return {
+        "first": jnp.int32(first),
+        "batches": jax.tree.unflatten(treedef, [jax.device_put(leaf) for leaf in memory]),
+    }
 
 
 def _words(key: jax.Array) -> tuple[int, ...]:
@@ -372,7 +376,7 @@ def _words(key: jax.Array) -> tuple[int, ...]:
 
 def _origin(where: Any, columns: Any) -> str:
     """What a cache was made from: names, sizes and times of the files, and the columns."""
-    files = []
+    files: list[tuple] = []
     for leaf in jax.tree.leaves(where):
         if isinstance(leaf, str | os.PathLike):
             for path in find_files(leaf):
