@@ -3,8 +3,9 @@
 from inbounds.data import catalog as catalog
 from inbounds.data.arrays import Generated as Generated
 from inbounds.data.digits import synthetic_digits as synthetic_digits
+from inbounds.data.generated_ratings import generate_ratings as generate_ratings
+from inbounds.data.ratings import Ratings as Ratings
+from inbounds.data.ratings import load_ratings as load_ratings
 from inbounds.data.spread import balanced_numbering as balanced_numbering
 from inbounds.data.stream import Stream as Stream
 from inbounds.data.stream import stream as stream
-from inbounds.data.ratings import Ratings as Ratings
-from inbounds.data.ratings import load_ratings as load_ratings

@@ -181,6 +181,16 @@ def load_ratings(
         return _read_text(stream, found, wanted, format, duplicates)
 
 
+def write_dat(ratings: Ratings, path: str | os.PathLike, timestamp: int = 978_300_760) -> None:
+    """Write ratings as MovieLens' .dat does, `user::item::rating::timestamp` a line, all with one timestamp."""
+    with open(path, "w", encoding="ascii", newline="\n") as out:
+        for start in range(0, len(ratings), 1 << 18):
+            rows = slice(start, start + (1 << 18))
+            columns = (ratings.user_ids[ratings.user[rows]], ratings.item_ids[ratings.item[rows]], ratings.rating[rows])
+            lines = map(f"%s::%s::%g::{timestamp}\n".__mod__, zip(*(c.tolist() for c in columns), strict=True))
+            out.write("".join(lines))
+
+
 # -- where the table is -------------------------------------------------------------------------------------------
 
 KNOWN = ("ratings.dat", "ratings.csv", "u.data")  # MovieLens' names, which win over whatever else lies beside them
@@ -673,4 +683,4 @@ def _settle(key: np.ndarray, values: np.ndarray, duplicates: str) -> tuple[np.nd
     return rows[file_order], chosen[file_order]
 
 
-__all__ = ["DUPLICATES", "Ratings", "RatingsSplit", "load_ratings"]
+__all__ = ["DUPLICATES", "Ratings", "RatingsSplit", "load_ratings", "write_dat"]
