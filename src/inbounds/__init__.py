@@ -19,9 +19,9 @@ from inbounds.kernels import leimkuhler_matthews as leimkuhler_matthews
 from inbounds.kernels import sgld as sgld
 from inbounds.kernels import sgnht as sgnht
 from inbounds.posterior import Posterior as Posterior
+from inbounds.sampling import Checkpoint as Checkpoint
 from inbounds.sampling import Draws as Draws
-from inbounds.sampling import Layout as Layout
-from inbounds.sampling import LostProcessError as LostProcessError
+from inbounds.sampling import Interrupted as Interrupted
 from inbounds.sampling import NonFiniteError as NonFiniteError
 from inbounds.sampling import collect as collect
 from inbounds.sampling import sample as sample

@@ -1,8 +1,8 @@
 """Who runs it: chunks, chains, progress, health."""
 
 from inbounds.sampling import collect as collect
-from inbounds.sampling.devices import Layout as Layout
-from inbounds.sampling.devices import LostProcessError as LostProcessError
+from inbounds.sampling.checkpoint import Checkpoint as Checkpoint
 from inbounds.sampling.draws import Draws as Draws
 from inbounds.sampling.driver import sample as sample
 from inbounds.sampling.health import NonFiniteError as NonFiniteError
+from inbounds.sampling.interrupts import Interrupted as Interrupted

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -16,11 +17,13 @@ from inbounds.sampling.program import Program, Rows
 from inbounds.trees import PyTree, variable_name
 
 QUANTILES = (0.05, 0.5, 0.95)
+TILE_DRAWS = 512  # turned from phi to theta in one call,
+TILE_NUMBERS = 2**22  # or fewer, of so many numbers
 
 
 @dataclass
 class Draws:
-    """Posterior draws, leading axes (chain, draw).
+    """Posterior draws, leading axes (chain, draw). Those of a run with a `store` stay there, and are read when used.
 
     Attributes:
         phi: draws of the unbounded proxy, as the chain has them; `theta` is made from it when asked for.
@@ -29,7 +32,8 @@ class Draws:
         kernel: the kernel that made them.
         state: the kernel's state after the last step, leading axis = chain.
         num_steps: steps of each chain, burn-in included.
-        seconds: wall-clock time of the run, compilation included.
+        seconds: wall-clock time of the run, compilation included; of all its parts, where it was interrupted and resumed.
+        stored_theta: theta where it is on disk; None otherwise.
     """
 
     phi: PyTree
@@ -41,13 +45,14 @@ class Draws:
     burn_in: int
     thin: int
     seconds: float
+    stored_theta: PyTree = None
 
     @cached_property
     def theta(self) -> PyTree:
         """Draws of theta, strictly inside the support: a tree of arrays (chain, draw, ...)."""
         if self.phi is None:
             raise ValueError("This run collected running statistics and stored no draws: see `draws.collected`.")
-        return _of_all_draws(self.kernel.constrain, self.phi)
+        return theta_of(self.kernel, self.phi) if self.stored_theta is None else self.stored_theta
 
     @property
     def num_chains(self) -> int:
@@ -91,7 +96,7 @@ class Draws:
             dims: the dimensions of each variable, such as `{"rate": ["city"]}`.
         """
         arviz_base = _arviz("arviz_base")
-        groups = {"posterior": self.variables(), "sample_stats": self.stats}
+        groups = {"posterior": _read(self.variables()), "sample_stats": _read(self.stats)}
         observed = self.kernel.posterior.observed()
         if observed:
             groups["observed_data"] = observed
@@ -112,9 +117,10 @@ class Draws:
                 "The log likelihood of each datum is not known: the posterior has no `log_likelihood` with `data` in arrays."
             )
         likelihood, rows = posterior.log_likelihood, max(1, 2**22 // (self.num_chains * self.num_draws))
+        theta = jax.tree.map(np.asarray, self.theta)
         terms = jax.jit(jax.vmap(jax.vmap(likelihood, in_axes=(0, None)), in_axes=(0, None)))
         parts = [
-            np.asarray(terms(self.theta, jax.tree.map(lambda leaf, i=i: leaf[i : i + rows], posterior.data)))
+            np.asarray(terms(theta, jax.tree.map(lambda leaf, i=i: leaf[i : i + rows], posterior.data)))
             for i in range(0, posterior.num_data, rows)
         ]
         return {name: np.concatenate(parts, axis=-1)}
@@ -193,14 +199,31 @@ class Summary:
 
 
 class Record:
-    """Gathers the rows of each chunk on the host."""
+    """Gathers the rows of each chunk, on the host; `store.StoredRecord` does so on disk.
 
-    def __init__(self, program: Program, burn_in: int):
+    Args:
+        program: what is run.
+        burn_in: first steps whose draws are not kept.
+        step_size: one number, one a chain, or the schedule.
+    """
+
+    def __init__(self, program: Program, burn_in: int, step_size: Any):
         self.program = program
         self.burn_in = burn_in
-        self.phi: list[PyTree] = []
-        self.info: list[Info] = []
+        self.step_size = step_size
+        self.rows: list[Rows] = []
         self.counts: list[np.ndarray] = []  # steps done at each kept draw
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    @property
+    def num_draws(self) -> int:
+        """Kept so far, of each chain."""
+        return sum(len(counts) for counts in self.counts)
 
     def add(self, rows: Rows, start: int, end: int) -> None:
         """Keep what belongs to the steps from `start` to `end`, burn-in left out."""
@@ -212,18 +235,46 @@ class Record:
         if not sampled.any():
             return
         # A copy, so that the rest of the chunk's buffer is freed.
-        rows = jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[skip : last - first][sampled]), rows)
-        self.phi.append(rows.phi)
-        self.info.append(rows.info)
-        self.counts.append(counts[sampled])
+        kept = jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[skip : last - first][sampled]), rows)
+        self.keep(kept, counts[sampled])
 
-    def draws(self, step_size: Any, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
-        phi = None
-        if self.program.keeps_draws and self.phi:
-            phi = jax.tree.map(lambda *parts: np.swapaxes(np.concatenate(parts), 0, 1), *self.phi)
+    def keep(self, rows: Rows, counts: np.ndarray) -> None:
+        """Put kept rows, axes (row, chain), where they belong."""
+        self.rows.append(rows)
+        self.counts.append(counts)
+
+    def close(self) -> None:
+        """The run is over, well or not: leave everything readable."""
+
+    def snapshot(self) -> list[np.ndarray]:
+        """What a checkpoint must hold to go on from here."""
+        if not self.counts:
+            return []
+        self.rows = [jax.tree.map(lambda *parts: np.concatenate(parts), *self.rows)]
+        self.counts = [np.concatenate(self.counts)]
+        return [*jax.tree.leaves(self.rows[0]), self.counts[0]]
+
+    def restore(self, snapshot: list[np.ndarray], phi: PyTree) -> None:
+        """Go on from a snapshot; `phi` has the structure of the proxy."""
+        if snapshot:
+            *rows, counts = snapshot
+            like = Rows(phi if self.program.keeps_draws else None, Info(0.0, 0.0, 0.0, 0.0))  # type: ignore[arg-type]
+            self.rows, self.counts = [jax.tree.unflatten(jax.tree.structure(like), rows)], [counts]
+
+    def draws(self, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
+        rows = None
+        if self.counts:
+            rows = jax.tree.map(lambda *parts: np.swapaxes(np.concatenate(parts), 0, 1), *self.rows)
+        return self.as_draws(
+            None if rows is None else rows.phi, self._stats(rows), num_steps, state, collected, seconds
+        )
+
+    def as_draws(
+        self, phi: PyTree, stats: dict, num_steps: int, state: Any, collected: Any, seconds: float, theta: PyTree = None
+    ) -> Draws:
         return Draws(
             phi=phi,
-            stats=self._stats(step_size),
+            stats=stats,
             collected=collected,
             kernel=self.program.kernel,
             state=state,
@@ -231,33 +282,79 @@ class Record:
             burn_in=self.burn_in,
             thin=self.program.thin,
             seconds=seconds,
+            stored_theta=theta,
         )
 
-    def _stats(self, step_size: Any) -> dict[str, np.ndarray]:
+    def _stats(self, rows: Rows | None) -> dict[str, np.ndarray]:
         chains = self.program.num_chains
-        if not self.info:
+        if rows is None:
             empty = np.zeros((chains, 0))
             return {"gradient_norm": empty, "noise_variance": empty, "clamped": empty, "step_size": empty}
-        info = jax.tree.map(lambda *parts: np.swapaxes(np.concatenate(parts), 0, 1), *self.info)
+        info: Any = rows.info
         return {
             "gradient_norm": info.gradient_norm,
             "noise_variance": info.noise_variance,
             "clamped": info.clamped,
-            "step_size": _step_sizes(step_size, np.concatenate(self.counts), chains),
+            "step_size": step_sizes(self.step_size, np.concatenate(self.counts), chains),
         }
 
 
-def _step_sizes(step_size: Callable | np.ndarray, counts: np.ndarray, chains: int) -> np.ndarray:
-    if callable(step_size):
-        return np.broadcast_to(np.asarray(jax.vmap(step_size)(counts - 1)), (chains, counts.size))
-    return np.broadcast_to(np.reshape(step_size, (-1, 1)), (chains, counts.size))
+def theta_of(kernel: Kernel, phi: PyTree, first: int = 0) -> PyTree:
+    """theta of draws of phi, axes (chain, draw, ...), the first of which has the number `first`."""
+    return _in_tiles(_constrained, kernel, phi, first)
+
+
+def step_sizes(step_size: Callable | np.ndarray, counts: np.ndarray, chains: int, first: int = 0) -> np.ndarray:
+    """Step sizes, axes (chain, draw), of draws made after `counts` steps."""
+    sizes = np.reshape(step_size, (-1, 1)) if not callable(step_size) else None
+    if sizes is None:
+        sizes = _in_tiles(_scheduled, step_size, counts.astype(np.int32)[None], first)
+    return np.broadcast_to(sizes, (chains, counts.size))
+
+
+@partial(jax.jit, static_argnums=0)
+def _constrained(kernel: Kernel, phi: PyTree) -> PyTree:
+    return jax.vmap(jax.vmap(kernel.constrain))(phi)
+
+
+@partial(jax.jit, static_argnums=0)
+def _scheduled(schedule: Callable, counts: jax.Array) -> jax.Array:
+    return jax.vmap(jax.vmap(schedule))(counts - 1)
+
+
+def _in_tiles(function: Callable, of: Any, draws: PyTree, first: int) -> PyTree:
+    """`function(of, draws)` in calls of one shape, each draw at the place in its call that its number gives.
+
+    The bits of a vectorised function depend on shape and place. So those of a draw do not depend on how many there are, nor on
+    when they are written to disk; and one compilation does for all.
+    """
+    leaves = jax.tree.leaves(draws)
+    total = leaves[0].shape[1]
+    width = sum(leaf.size // max(1, total) for leaf in leaves)
+    tile = 2 ** int(math.log2(max(1, min(TILE_DRAWS, TILE_NUMBERS // max(1, width)))))
+    made: list[np.ndarray] = []
+    structure = None
+    done = 0
+    while done < total:
+        place = (first + done) % tile
+        count = min(tile - place, total - done)
+        padded = [np.zeros((leaf.shape[0], tile, *leaf.shape[2:]), leaf.dtype) for leaf in leaves]
+        for whole, leaf in zip(padded, leaves, strict=True):
+            whole[:, place : place + count] = leaf[:, done : done + count]
+        parts, structure = jax.tree.flatten(function(of, jax.tree.unflatten(jax.tree.structure(draws), padded)))
+        if not made:
+            made = [np.empty((part.shape[0], total, *part.shape[2:]), part.dtype) for part in parts]
+        for whole, part in zip(made, parts, strict=True):
+            whole[:, done : done + count] = np.asarray(part)[:, place : place + count]
+        done += count
+    return jax.tree.unflatten(structure, made)
 
 
 def _of_all_draws(function: Callable, phi: PyTree) -> PyTree:
     """`function` of every draw, in slices of the draw axis so that the device never holds twice the store."""
     each = jax.jit(jax.vmap(jax.vmap(function)))
     draws = jax.tree.leaves(phi)[0].shape[1]
-    width = max(1, sum(leaf[:, :1].size for leaf in jax.tree.leaves(phi)))
+    width = max(1, sum(leaf.size // max(1, draws) for leaf in jax.tree.leaves(phi)))
     rows = max(1, 2**24 // width)
     parts = [
         jax.tree.map(np.asarray, each(jax.tree.map(lambda leaf, i=i: leaf[:, i : i + rows], phi)))
@@ -275,7 +372,7 @@ def summarise(draws: Draws) -> Summary:
         diagnostics = {}
         notes.append(f"no ESS and R-hat: {error}")
     rows = []
-    for name, x in draws.variables().items():
+    for name, x in _read(draws.variables()).items():
         for index in np.ndindex(x.shape[2:]):
             values = np.asarray(x[(slice(None), slice(None), *index)], np.float64)
             label = name + (f"[{', '.join(map(str, index))}]" if index else "")
@@ -292,7 +389,7 @@ def summarise(draws: Draws) -> Summary:
 
 def _ess_and_rhat(draws: Draws) -> dict[str, dict[str, np.ndarray]]:
     arviz_stats = _arviz("arviz_stats")
-    posterior = _arviz("arviz_base").from_dict({"posterior": draws.variables()})["posterior"]
+    posterior = _arviz("arviz_base").from_dict({"posterior": _read(draws.variables())})["posterior"]
     ess = arviz_stats.ess(posterior)
     # One chain has no between-chain variance: R-hat is then that of its two halves.
     rhat = arviz_stats.rhat(posterior) if draws.num_chains > 1 else None
@@ -310,6 +407,11 @@ def _arviz(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f'{module} is not installed: pip install "inbounds[arviz]"') from error
+
+
+def _read(arrays: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays by name, in memory."""
+    return {name: np.asarray(x) for name, x in arrays.items()}
 
 
 def _shapes(tree: PyTree) -> list[tuple[str, np.ndarray]]:

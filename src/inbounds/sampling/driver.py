@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,12 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import trees
-from inbounds.data.arrays import Held, source_for
+from inbounds.data.arrays import source_for
 from inbounds.kernels.base import Kernel, as_parameters
 from inbounds.posterior import is_distribution
 from inbounds.sampling import health
+from inbounds.sampling.checkpoint import Checkpoint, Checkpointer
 from inbounds.sampling.collect import as_collector
 from inbounds.sampling.draws import Draws, Record
+from inbounds.sampling.fingerprint import environment, fingerprint
+from inbounds.sampling.interrupts import Interrupts
 from inbounds.sampling.program import Carry, Keys, Program, refresh, run_chunk
 from inbounds.sampling.progress import progress_bar
 from inbounds.trees import PyTree
@@ -38,6 +42,9 @@ def sample(
     init: Any = None,
     collect: Any = None,
     progress: bool = True,
+    store: str | os.PathLike | None = None,
+    checkpoint: str | os.PathLike | Checkpoint | None = None,
+    resume: bool = False,
     batching: str | None = None,
     chunk_steps: int | None = None,
     monitor: Callable[[int, Any], None] | None = None,
@@ -59,6 +66,11 @@ def sample(
             None: near the middle of the prior.
         collect: running statistics instead of stored draws, such as `ib.collect.mean_and_variance()`, or a dict of them.
         progress: show a bar on a terminal or in a notebook.
+        store: a folder, or a URL that fsspec knows, for the draws: a Zarr store that xarray and ArviZ open, also while the
+            run goes on. Memory then does not grow with the number of draws, and the result reads from the store.
+        checkpoint: a folder for checkpoints, one a minute, or `ib.Checkpoint(folder, every_steps=...)`.
+        resume: go on from the latest checkpoint, given the same arguments (`num_steps` may be larger). The draws are those of
+            a run that was never interrupted. Starts from the beginning where there is no checkpoint yet.
         batching: "epochs" (shuffled, read as contiguous slices), "replacement" (independent minibatches), or None: the second
             for kernels that correct for gradient noise, which assume it, the first for all others.
         chunk_steps: most steps between two looks at the chains; None adapts to the speed of the run.
@@ -69,6 +81,8 @@ def sample(
     Raises:
         ValueError: the arguments do not fit; nothing has run.
         NonFiniteError: a chain left the finite numbers; `error.draws` holds everything until then.
+        Interrupted: Ctrl-C, at the end of a chunk; `error.draws` holds everything until then.
+        OSError: the disk is full; what was written until then is readable.
     """
     _check_run(kernel, num_steps, burn_in, thin, num_chains, seed)
     posterior = kernel.posterior
@@ -81,8 +95,7 @@ def sample(
     starts = _starts(kernel, init, num_chains, init_key)
     _check_phases(schedule, num_steps, burn_in, thin)
     arrays = source.prepare(shuffle_key)
-    batch_keys = getattr(source, "chain_keys", _chain_keys)  # data from disk number the chains
-    keys = Keys(_chain_keys(num_chains, noise_key), batch_keys(num_chains, batch_key))
+    keys = Keys(_chain_keys(num_chains, noise_key), _chain_keys(num_chains, batch_key))
     one = jax.tree.map(lambda leaf: leaf[0], starts)
     plan = jax.eval_shape(source.plan, keys.batch[0], jnp.arange(1))
     plan = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), plan)
@@ -95,10 +108,8 @@ def sample(
     dtype = jax.tree.leaves(starts)[0].dtype
     run = _Run(program, arrays, keys, jnp.asarray(size, dtype), num_steps, burn_in, chunk_steps)
     run.monitor, run.throws = monitor, _throws(on_failure)
-    if hasattr(source, "feed"):  # data from disk: arrays come buffer by buffer
-        run.feed = source.feed(batch_key, num_chains, program.block_steps, num_steps)
-    with run.feed:
-        return run.go(Carry(state, collected), progress)
+    carry = run.open(Carry(state, collected), store, checkpoint, resume, seed=int(seed), init=init)
+    return run.go(carry, progress)
 
 
 class _Run:
@@ -106,7 +117,7 @@ class _Run:
 
     def __init__(self, program, arrays, keys, step_size, num_steps, burn_in, chunk_steps):
         self.program: Program = program
-        self.feed: Any = Held(arrays)
+        self.arrays = arrays
         self.keys: Keys = keys
         self.step_size = step_size
         self.num_steps = num_steps
@@ -115,21 +126,53 @@ class _Run:
         if chunk_steps is not None:
             self.chunk_blocks = max(1, min(self.chunk_blocks, chunk_steps // program.block_steps))
         self.adaptive = chunk_steps is None
-        self.record = Record(program, burn_in)
+        self.record = Record(program, burn_in, program.schedule or np.asarray(step_size))
+        self.checkpointer: Checkpointer | None = None
+        self.done = 0
+        self.seconds = 0.0  # of earlier parts of a run that is resumed
         self.monitor: Callable[[int, Any], None] | None = None
         self.throws = True
 
+    def open(self, carry: Carry, store: Any, checkpoint: Any, resume: bool, **settings: Any) -> Carry:
+        """Open the store and the checkpoints; the carry of the latest of them where the run is resumed."""
+        if resume and checkpoint is None:
+            raise ValueError("resume=True needs the `checkpoint` folder that the interrupted run was given.")
+        if store is None and checkpoint is None:
+            return carry
+        program, loaded = self.program, None
+        phi = jax.eval_shape(program.kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
+        sizes = self.record.step_size
+        kept = "memory" if store is None else "a store"
+        identity = fingerprint(program, phi=phi, step_size=sizes, burn_in=self.burn_in, draws_in=kept, **settings)
+        if checkpoint is not None:
+            options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+            self.checkpointer = Checkpointer(options, identity, environment(), resume)
+            loaded = self.checkpointer.load(carry, self.keys, self.num_steps) if resume else None
+        if store is not None:
+            from inbounds.sampling.store import StoredRecord  # here: Zarr is an extra
+
+            position = None if loaded is None else loaded.position
+            self.record = StoredRecord(program, self.burn_in, sizes, store, identity, phi, resume, position)
+        if loaded is None:
+            return carry
+        self.record.restore(loaded.snapshot, phi)
+        self.done, self.seconds, self.keys = loaded.step, loaded.seconds, loaded.keys
+        return loaded.carry
+
     def go(self, carry: Carry, progress: bool) -> Draws:
         program, length = self.program, self.program.block_steps
-        done, blocks, began = 0, 1, time.perf_counter()
-        with progress_bar(self.num_steps, 0, progress, program.kernel.name) as bar:
+        done, blocks, began = self.done, 1, time.perf_counter() - self.seconds
+        interrupts, bar = Interrupts(), progress_bar(self.num_steps, done, progress, program.kernel.name)
+        with interrupts, self.record, bar:
             while done < self.num_steps:
                 every = program.kernel.refresh_every
                 if every is not None and done > 0 and done % every == 0:
                     carry = refresh(program, carry)
-                blocks = min(blocks, -(-(self.num_steps - done) // length), self.feed.room(done) // length)
+                blocks = min(blocks, -(-(self.num_steps - done) // length))
                 if every is not None:
                     blocks = min(blocks, (every - done % every) // length)
+                if self.checkpointer is not None:
+                    blocks = self.checkpointer.most_blocks(blocks, done, self.num_steps, length)
                 before, clock = carry, time.perf_counter()
                 carry, rows, finite = self.chunk(carry, done, blocks, self.num_steps)
                 after = min(self.num_steps, done + blocks * length)
@@ -140,15 +183,29 @@ class _Run:
                 done = after
                 if self.monitor is not None:
                     self.monitor(done, self._collected(carry))
+                self._look_after(interrupts, carry, done, began)
                 blocks = self._next_blocks(blocks, time.perf_counter() - clock)
         return self._draws(carry, done, began)
 
     def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple:
         number = np.int32
         return run_chunk(
-            self.program, carry, self.feed.arrays(start, carry), self.keys, number(start), number(blocks), number(end),
+            self.program, carry, self.arrays, self.keys, number(start), number(blocks), number(end),
             number(self.burn_in), self.step_size,
         )  # fmt: skip
+
+    def _look_after(self, interrupts: Interrupts, carry: Carry, done: int, began: float) -> None:
+        """Between two chunks: a checkpoint where it is time, and an end where a signal asks for it."""
+        saver, whole = self.checkpointer, done % self.program.block_steps == 0
+        last = self.num_steps - done < self.program.block_steps  # from here a longer run can go on
+        stop, due = interrupts.agree(saver is not None and (last or saver.due(done)))
+        if saver is not None and whole and (due or stop):
+            saver.save(done, carry, self.keys, self.record, time.perf_counter() - began)
+        if stop:
+            draws = self._draws(carry, done, began)
+            message = f"stopped after {done:,} of {self.num_steps:,} steps. "
+            message += saver.how_to_resume() if saver is not None else "The draws until then are in `error.draws`."
+            raise interrupts.end(stop, message, draws)
 
     def _next_blocks(self, blocks: int, seconds: float) -> int:
         """As many blocks as fit `CHUNK_SECONDS`, growing at most 64-fold (the first chunk compiles)."""
@@ -163,7 +220,6 @@ class _Run:
 
     def _draws(self, carry: Carry, done: int, began: float) -> Draws:
         return self.record.draws(
-            step_size=self.program.schedule or np.asarray(self.step_size),
             num_steps=done,
             state=carry.state,
             collected=self._collected(carry),
@@ -207,7 +263,7 @@ class _Run:
         """Is the model's own gradient not finite at the last finite position, and that position not absurd already?"""
         program = self.program
         plan = program.source.plan(self.keys.batch[chain], jnp.asarray([step]))
-        batch = program.source.fetch(self.feed.arrays(step), jax.tree.map(lambda leaf: leaf[0], plan))
+        batch = program.source.fetch(self.arrays, jax.tree.map(lambda leaf: leaf[0], plan))
         phi = program.kernel.proxy(jax.tree.map(lambda leaf: leaf[chain], carry.state))
         if float(trees.norm(phi)) > health.ABSURD:
             return False
