@@ -22,6 +22,8 @@ from inbounds.posterior import Posterior as Posterior
 from inbounds.sampling import Checkpoint as Checkpoint
 from inbounds.sampling import Draws as Draws
 from inbounds.sampling import Interrupted as Interrupted
+from inbounds.sampling import Layout as Layout
+from inbounds.sampling import LostProcessError as LostProcessError
 from inbounds.sampling import NonFiniteError as NonFiniteError
 from inbounds.sampling import collect as collect
 from inbounds.sampling import sample as sample

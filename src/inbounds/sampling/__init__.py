@@ -2,6 +2,8 @@
 
 from inbounds.sampling import collect as collect
 from inbounds.sampling.checkpoint import Checkpoint as Checkpoint
+from inbounds.sampling.devices import Layout as Layout
+from inbounds.sampling.devices import LostProcessError as LostProcessError
 from inbounds.sampling.draws import Draws as Draws
 from inbounds.sampling.driver import sample as sample
 from inbounds.sampling.health import NonFiniteError as NonFiniteError

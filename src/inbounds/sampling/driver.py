@@ -13,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import trees
-from inbounds.data.arrays import source_for
+from inbounds.data.arrays import Held, source_for
+from inbounds.data.spread import SpreadRows
 from inbounds.kernels.base import Kernel, as_parameters
 from inbounds.posterior import is_distribution
 from inbounds.sampling import health
 from inbounds.sampling.checkpoint import Checkpoint, Checkpointer
 from inbounds.sampling.collect import as_collector
+from inbounds.sampling.devices import Layout, agreed, as_layout, is_first_process, lost_process, own_shards, to_host
 from inbounds.sampling.draws import Draws, Record
 from inbounds.sampling.fingerprint import environment, fingerprint
 from inbounds.sampling.interrupts import Interrupts
@@ -49,6 +51,7 @@ def sample(
     chunk_steps: int | None = None,
     monitor: Callable[[int, Any], None] | None = None,
     on_failure: str = "raise",
+    devices: Any = None,
 ) -> Draws:
     """Run chains of `kernel` and return their draws.
 
@@ -77,39 +80,54 @@ def sample(
         monitor: called between two chunks with the number of steps done and what `collect` has gathered so far.
         on_failure: "raise", or "continue": where a chain becomes non-finite the others go on, and its own draws are NaN.
             For many step sizes tried side by side.
+        devices: how many devices the chains are divided over, or `ib.Layout(chain=..., data=...)` to divide the data of each
+            chain too; None runs on one. Where there are several processes (`jax.distributed`), each gives its own rows of
+            the data, all call `sample` alike, and all return the same draws.
 
     Raises:
         ValueError: the arguments do not fit; nothing has run.
         NonFiniteError: a chain left the finite numbers; `error.draws` holds everything until then.
         Interrupted: Ctrl-C, at the end of a chunk; `error.draws` holds everything until then.
         OSError: the disk is full; what was written until then is readable.
+        LostProcessError: another process of the run has ended.
     """
     _check_run(kernel, num_steps, burn_in, thin, num_chains, seed)
     posterior = kernel.posterior
-    source = source_for(
-        posterior.data, posterior.batch_size if batch_size is None else batch_size, _batching(kernel, batching)
-    )
+    layout = as_layout(devices)
+    if layout is not None:
+        layout.check(posterior, kernel.estimator, num_chains)
     noise_key, batch_key, init_key, shuffle_key = jax.random.split(jax.random.key(seed), 4)
     schedule, size = _check_step_size(step_size, num_steps, num_chains)
     collector = as_collector(collect)
-    starts = _starts(kernel, init, num_chains, init_key)
+    starts = _starts(kernel, init, num_chains, init_key, layout)
     _check_phases(schedule, num_steps, burn_in, thin)
+    one = jax.eval_shape(lambda chains: jax.tree.map(lambda leaf: leaf[0], chains), starts)
+    wanted = posterior.batch_size if batch_size is None else batch_size, _batching(kernel, batching)
+    source = source_for(posterior.data, *wanted) if layout is None else layout.source(posterior, *wanted, one)
     arrays = source.prepare(shuffle_key)
-    keys = Keys(_chain_keys(num_chains, noise_key), _chain_keys(num_chains, batch_key))
-    one = jax.tree.map(lambda leaf: leaf[0], starts)
-    plan = jax.eval_shape(source.plan, keys.batch[0], jnp.arange(1))
-    plan = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), plan)
-    posterior.check_likelihood(one, jax.eval_shape(source.fetch, arrays, plan))
+    batch_keys = getattr(source, "chain_keys", _chain_keys)  # data from disk number the chains
+    keys = Keys(_chain_keys(num_chains, noise_key), batch_keys(num_chains, batch_key))
+    posterior.check_likelihood(one, _minibatch_shapes(source, arrays, keys.batch[0]))
 
-    state = _start_chains(kernel, starts)
-    collected = None if collector is None else jax.vmap(collector.init)(starts)
+    step_size = jnp.asarray(size, jax.tree.leaves(starts)[0].dtype)
+    if layout is None:
+        state = _start_chains(kernel, starts)
+        collected = None if collector is None else jax.vmap(collector.init)(starts)
+    else:
+        state = layout.make_chains(partial(_start_chains, kernel), starts)
+        collected = None if collector is None else layout.make_chains(jax.vmap(collector.init), starts)
+        keys = layout.put_chains(keys)
+        arrays = arrays if layout.spreads else layout.put_copies(arrays)
+        step_size = layout.put_chains(step_size) if step_size.ndim else layout.put_copies(step_size)
     dimension = trees.size(jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], state)))
-    program = Program(kernel, source, schedule, collector, num_chains, thin, dimension)
-    dtype = jax.tree.leaves(starts)[0].dtype
-    run = _Run(program, arrays, keys, jnp.asarray(size, dtype), num_steps, burn_in, chunk_steps)
+    program = Program(kernel, source, schedule, collector, num_chains, thin, dimension, layout)
+    run = _Run(program, arrays, keys, step_size, num_steps, burn_in, chunk_steps)
     run.monitor, run.throws = monitor, _throws(on_failure)
-    carry = run.open(Carry(state, collected), store, checkpoint, resume, seed=int(seed), init=init)
-    return run.go(carry, progress)
+    if hasattr(source, "feed"):  # data from disk: arrays come buffer by buffer
+        run.feed = source.feed(batch_key, num_chains, program.block_steps, num_steps)
+    with run.feed:
+        carry = run.open(Carry(state, collected), store, checkpoint, resume, seed=int(seed), init=init)
+        return run.go(carry, progress)
 
 
 class _Run:
@@ -117,7 +135,7 @@ class _Run:
 
     def __init__(self, program, arrays, keys, step_size, num_steps, burn_in, chunk_steps):
         self.program: Program = program
-        self.arrays = arrays
+        self.feed: Any = Held(arrays)
         self.keys: Keys = keys
         self.step_size = step_size
         self.num_steps = num_steps
@@ -126,12 +144,12 @@ class _Run:
         if chunk_steps is not None:
             self.chunk_blocks = max(1, min(self.chunk_blocks, chunk_steps // program.block_steps))
         self.adaptive = chunk_steps is None
-        self.record = Record(program, burn_in, program.schedule or np.asarray(step_size))
+        self.record = Record(program, burn_in, program.schedule or np.asarray(to_host(step_size)))
         self.checkpointer: Checkpointer | None = None
-        self.done = 0
         self.seconds = 0.0  # of earlier parts of a run that is resumed
         self.monitor: Callable[[int, Any], None] | None = None
         self.throws = True
+        self.done = 0
 
     def open(self, carry: Carry, store: Any, checkpoint: Any, resume: bool, **settings: Any) -> Carry:
         """Open the store and the checkpoints; the carry of the latest of them where the run is resumed."""
@@ -160,6 +178,14 @@ class _Run:
         return loaded.carry
 
     def go(self, carry: Carry, progress: bool) -> Draws:
+        try:
+            return self._go(carry, progress and is_first_process())
+        except jax.errors.JaxRuntimeError as error:
+            if jax.process_count() == 1:
+                raise
+            raise lost_process(self.done, error) from error
+
+    def _go(self, carry: Carry, progress: bool) -> Draws:
         program, length = self.program, self.program.block_steps
         done, blocks, began = self.done, 1, time.perf_counter() - self.seconds
         interrupts, bar = Interrupts(), progress_bar(self.num_steps, done, progress, program.kernel.name)
@@ -168,7 +194,7 @@ class _Run:
                 every = program.kernel.refresh_every
                 if every is not None and done > 0 and done % every == 0:
                     carry = refresh(program, carry)
-                blocks = min(blocks, -(-(self.num_steps - done) // length))
+                blocks = min(blocks, -(-(self.num_steps - done) // length), self.feed.room(done) // length)
                 if every is not None:
                     blocks = min(blocks, (every - done % every) // length)
                 if self.checkpointer is not None:
@@ -184,15 +210,17 @@ class _Run:
                 if self.monitor is not None:
                     self.monitor(done, self._collected(carry))
                 self._look_after(interrupts, carry, done, began)
-                blocks = self._next_blocks(blocks, time.perf_counter() - clock)
+                self.done = done
+                blocks = agreed(self._next_blocks(blocks, time.perf_counter() - clock))
         return self._draws(carry, done, began)
 
     def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple:
         number = np.int32
-        return run_chunk(
-            self.program, carry, self.arrays, self.keys, number(start), number(blocks), number(end),
+        carry, rows, finite = run_chunk(
+            self.program, carry, self.feed.arrays(start, carry), self.keys, number(start), number(blocks), number(end),
             number(self.burn_in), self.step_size,
         )  # fmt: skip
+        return carry, to_host(rows), to_host(finite)
 
     def _look_after(self, interrupts: Interrupts, carry: Carry, done: int, began: float) -> None:
         """Between two chunks: a checkpoint where it is time, and an end where a signal asks for it."""
@@ -216,7 +244,7 @@ class _Run:
 
     def _collected(self, carry: Carry) -> Any:
         collector = self.program.collector
-        return None if collector is None else jax.device_get(jax.vmap(collector.result)(carry.collected))
+        return None if collector is None else jax.device_get(to_host(jax.vmap(collector.result)(carry.collected)))
 
     def _draws(self, carry: Carry, done: int, began: float) -> Draws:
         return self.record.draws(
@@ -257,20 +285,26 @@ class _Run:
     def _size_at(self, step: int, chain: int) -> float:
         if self.program.schedule is not None:
             return float(self.program.schedule(jnp.asarray(step)))
-        return float(np.broadcast_to(np.asarray(self.step_size), (self.program.num_chains,))[chain])
+        return float(np.broadcast_to(np.asarray(to_host(self.step_size)), (self.program.num_chains,))[chain])
 
     def _model_is_at_fault(self, carry: Carry, chain: int, step: int) -> bool:
         """Is the model's own gradient not finite at the last finite position, and that position not absurd already?"""
         program = self.program
-        plan = program.source.plan(self.keys.batch[chain], jnp.asarray([step]))
-        batch = program.source.fetch(self.arrays, jax.tree.map(lambda leaf: leaf[0], plan))
         phi = program.kernel.proxy(jax.tree.map(lambda leaf: leaf[chain], carry.state))
         if float(trees.norm(phi)) > health.ABSURD:
             return False
-        theta = program.kernel.space.evaluation_point(phi)
-        estimator = program.kernel.estimator
-        gradient, _ = estimator.estimate(estimator.init(theta, False), theta, batch, False)
-        return not bool(trees.all_finite(gradient.value))
+
+        def finite(arrays, key, phi):
+            plan = program.source.plan(key, jnp.asarray([step]))
+            batch = program.source.fetch(arrays, jax.tree.map(lambda leaf: leaf[0], plan))
+            theta = program.kernel.space.evaluation_point(phi)
+            estimator = program.kernel.estimator
+            gradient, _ = estimator.estimate(estimator.init(theta, False), theta, batch, False)
+            return trees.all_finite(gradient.value)
+
+        if program.layout is not None:
+            finite = program.layout.on_mesh(finite)
+        return not bool(finite(self.feed.arrays(step), self.keys.batch[chain], phi))
 
 
 def _all_finite(finite: PyTree) -> bool:
@@ -350,11 +384,32 @@ def _check_phases(schedule: Any, num_steps: int, burn_in: int, thin: int) -> Non
         )
 
 
-def _starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array) -> PyTree:
+def _minibatch_shapes(source: Any, arrays: PyTree, key: jax.Array) -> PyTree:
+    if isinstance(source, SpreadRows):
+        return source.example()
+    plan = jax.eval_shape(source.plan, key, jnp.arange(1))
+    plan = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), plan)
+    return jax.eval_shape(source.fetch, arrays, plan)
+
+
+def _starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array, layout: Layout | None = None) -> PyTree:
     """Starts of all the chains, checked to lie inside; leading axis = chain."""
     draw = kernel.posterior.start if init is None else init
-    if callable(draw):
-        starts = as_parameters(_draw_starts(draw, num_chains, key))
+    if callable(draw) and layout is not None:
+        number = np.asarray(jax.random.key_data(key))
+        starts = layout.make_chains(
+            lambda: as_parameters(_draw_starts(draw, num_chains, jax.random.wrap_key_data(jnp.asarray(number))))
+        )
+        for own in own_shards(starts):
+            kernel.space.check(own)
+        return starts
+    starts = _given_starts(kernel, draw, num_chains, key)
+    return starts if layout is None else layout.put_chains(starts)
+
+
+def _given_starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array) -> PyTree:
+    if callable(init):
+        starts = as_parameters(_draw_starts(init, num_chains, key))
     elif _has_chain_axis(kernel, init, num_chains):
         starts = as_parameters(init)
     else:
