@@ -221,7 +221,7 @@ def check_temperature(temperature: float) -> None:
 
 def describe(**options: Any) -> tuple:
     """Options as a hashable configuration: arrays and functions count by identity."""
-    return tuple((name, value if _hashable(value) else _Unhashable(value)) for name, value in options.items())
+    return tuple((name, value if _hashable(value) else Given(value)) for name, value in options.items())
 
 
 def _hashable(value: Any) -> bool:
@@ -232,14 +232,14 @@ def _hashable(value: Any) -> bool:
     return True
 
 
-class _Unhashable:
+class Given:
     """A tree of arrays among a kernel's options, compared by identity."""
 
     def __init__(self, value: Any):
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Unhashable) and self.value is other.value
+        return isinstance(other, Given) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
