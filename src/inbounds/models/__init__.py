@@ -1,3 +1,4 @@
 """Models that people can use as they are."""
 
 from inbounds.models.binary_network import BinaryNetwork as BinaryNetwork
+from inbounds.models.nmf import BayesianNMF as BayesianNMF

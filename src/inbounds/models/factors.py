@@ -1,0 +1,268 @@
+"""Non-negative factors of a table of ratings, as an ordinary `Posterior`.
+
+The statement of the model, shared by the estimator in `nmf.py` and by the paper's experiment: which variables there are,
+their priors, the likelihood of a rating, and a diagonal preconditioner that knows how many ratings each row has.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import constraints
+
+from inbounds import transforms as tf
+from inbounds.data.ratings import Ratings
+from inbounds.posterior import Posterior
+from inbounds.trees import PyTree
+
+LIKELIHOODS = ("poisson", "gaussian", "binomial")
+CENTRE = 2.0  # prior mean of a factor in units of its sd, in the model with offsets
+OFFSET_SD = 0.5  # prior sd of an offset, in units of the ratings' sd
+INTERACTION = 0.15  # share of the ratings' variance that the prior gives to the factors, in the model with offsets
+PRECISION = 1.5  # where the Gaussian precision starts, in units of the ratings' variance
+
+
+@dataclass(frozen=True)
+class FactorModel:
+    r"""Ratings explained by non-negative factors $W$ of users and $H$ of items.
+
+    Without offsets the factors add up, as in the paper:
+
+    $$x_{ui} = \textstyle\sum_r W_{ur} H_{ir}, \qquad W_{ur}, H_{ir} \sim \mathrm{Exp}(\lambda)$$
+
+    and $x$ is the mean rating ("poisson", "gaussian") or the odds of each of its stars ("binomial"). The default rate
+    $\lambda$ makes the prior mean of $x$ that of the ratings.
+
+    With offsets it is a generalised linear model in its canonical link, and factors count from their prior mean $c = 2$:
+
+    $$\eta_{ui} = a_u + b_i + \kappa \textstyle\sum_r (W_{ur} - c)(H_{ir} - c), \qquad
+      W_{ur}, H_{ir} \sim N(c, 1) \text{ truncated to } (0, \infty), \quad a_u, b_i \sim N(0, 1/4)$$
+
+    in units of the ratings' standard deviation $s$: the mean rating is $m + s \eta$ ("gaussian"), $m e^{s \eta / m}$
+    ("poisson"), or the maximum times $\sigma(\mathrm{logit}(m / \max) + g \eta)$ ("binomial", $g$ such that the slope at 0 is
+    $s$). Counting from the mean takes the direction in which all factors grow together out of the curvature: that direction
+    is $R$ times stiffer than the others, and it is what holds the step size of plain NMF down.
+
+    Args:
+        num_users, num_items, rank: sizes of $W$ (users, rank) and $H$ (items, rank).
+        likelihood: "poisson", "gaussian" (with a precision that is sampled too) or "binomial" (stars out of the maximum).
+        offsets: the second form above.
+        mean, spread, maximum: of the ratings: $m$, $s$, and the largest.
+        prior_rate: $\lambda$, in the first form.
+    """
+
+    num_users: int
+    num_items: int
+    rank: int
+    likelihood: str = "poisson"
+    offsets: bool = False
+    mean: float = 1.0
+    spread: float = 1.0
+    maximum: float = 1.0
+    prior_rate: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        ratings: Ratings,
+        rank: int,
+        likelihood: str = "poisson",
+        offsets: bool = False,
+        prior_rate: float | None = None,
+    ) -> FactorModel:
+        """The model for these ratings; `prior_rate=None` matches their mean."""
+        if likelihood not in LIKELIHOODS:
+            raise ValueError(f"Unknown likelihood {likelihood!r}. Known: {', '.join(LIKELIHOODS)}.")
+        mean = float(ratings.rating.mean(dtype=np.float64))
+        spread = float(ratings.rating.std(dtype=np.float64))
+        maximum = float(ratings.rating.max())
+        if mean <= 0:
+            raise ValueError("Every rating is zero: there is nothing to factorise.")
+        if likelihood == "binomial" and mean >= maximum:
+            raise ValueError("Every rating is the maximum: a binomial has nothing to explain.")
+        expected = mean / (maximum - mean) if likelihood == "binomial" else mean
+        rate = math.sqrt(rank / expected) if prior_rate is None else float(prior_rate)
+        # Ratings that are all alike have no unit of their own; any will do.
+        sizes = (ratings.num_users, ratings.num_items, rank)
+        return cls(*sizes, likelihood, offsets, mean, spread or 1.0, maximum, rate)
+
+    # -- the mean of a rating --------------------------------------------------------------------------------------
+
+    def predictor(self, theta: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
+        """$x$, or $\\eta$ with offsets, of each pair."""
+        w, h = theta["W"][user], theta["H"][item]
+        if not self.offsets:
+            return jnp.sum(w * h, axis=-1)
+        interaction = jnp.sum((w - CENTRE) * (h - CENTRE), axis=-1)
+        return theta["user_offset"][user] + theta["item_offset"][item] + self._strength * interaction
+
+    def expected(self, predictor: jax.Array) -> jax.Array:
+        """The mean rating, given `predictor`."""
+        if self.offsets:
+            if self.likelihood == "gaussian":
+                return self.mean + self.spread * predictor
+            if self.likelihood == "poisson":
+                return self.mean * jnp.exp(self.spread / self.mean * predictor)
+            return self.maximum * jax.nn.sigmoid(self._log_odds(predictor))
+        if self.likelihood == "binomial":
+            return self.maximum * predictor / (1 + predictor)
+        return predictor
+
+    def predict(self, theta: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
+        """The mean rating of each pair."""
+        return self.expected(self.predictor(theta, user, item))
+
+    def log_likelihood(self, theta: PyTree, batch: PyTree) -> jax.Array:
+        """log p(rating) of each row of {"user", "item", "rating"}, up to a constant.
+
+        Ratings need not be whole: for fractions the Poisson and the binomial are quasi-likelihoods, with the same score.
+        """
+        x, rating = self.predictor(theta, batch["user"], batch["item"]), batch["rating"]
+        if self.likelihood == "gaussian":
+            precision = theta["precision"]
+            residual = (rating - self.expected(x)) / self.spread
+            return 0.5 * jnp.log(precision) - 0.5 * precision * jnp.square(residual)
+        if self.offsets:
+            if self.likelihood == "poisson":
+                natural = self.spread / self.mean * x
+                return rating * natural - self.mean * jnp.exp(natural)
+            natural = self._log_odds(x)
+            return rating * natural - self.maximum * jax.nn.softplus(natural)
+        x = jnp.maximum(x, jnp.finfo(x.dtype).tiny)  # the product of two tiny factors may round to zero
+        normaliser = x if self.likelihood == "poisson" else self.maximum * jnp.log1p(x)
+        return rating * jnp.log(x) - normaliser
+
+    def variance(self, expected: np.ndarray, precision: float | np.ndarray = 1.0) -> np.ndarray:
+        """Variance of a rating around its mean under the likelihood."""
+        if self.likelihood == "gaussian":
+            return np.broadcast_to(np.asarray(self.spread**2 / precision), np.shape(expected))
+        if self.likelihood == "poisson":
+            return expected
+        return expected * (1 - expected / self.maximum)
+
+    @property
+    def _strength(self) -> float:
+        return math.sqrt(INTERACTION / self.rank)
+
+    @property
+    def _slope(self) -> float:
+        """d mean / d log odds at the mean rating, of the binomial."""
+        return self.mean * (1 - self.mean / self.maximum)
+
+    def _log_odds(self, predictor: jax.Array) -> jax.Array:
+        return math.log(self.mean / (self.maximum - self.mean)) + self.spread / self._slope * predictor
+
+    # -- priors ----------------------------------------------------------------------------------------------------
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {"W": (self.num_users, self.rank), "H": (self.num_items, self.rank)}
+        if self.offsets:
+            shapes |= {"user_offset": (self.num_users,), "item_offset": (self.num_items,)}
+        if self.likelihood == "gaussian":
+            shapes["precision"] = ()
+        return shapes
+
+    @property
+    def supports(self) -> dict[str, constraints.Constraint]:
+        real = ("user_offset", "item_offset")
+        return {name: constraints.real if name in real else constraints.positive for name in self.shapes}
+
+    def log_prior(self, theta: PyTree) -> jax.Array:
+        w, h = theta["W"], theta["H"]
+        if self.offsets:
+            a, b = theta["user_offset"], theta["item_offset"]
+            total = -0.5 * (jnp.sum(jnp.square(w - CENTRE)) + jnp.sum(jnp.square(h - CENTRE)))
+            total = total - 0.5 / OFFSET_SD**2 * (jnp.sum(jnp.square(a)) + jnp.sum(jnp.square(b)))
+        else:
+            total = -self.prior_rate * (jnp.sum(w) + jnp.sum(h))
+        if self.likelihood == "gaussian":
+            total = total + jnp.log(theta["precision"]) - theta["precision"]  # Gamma(2, 1)
+        return total
+
+    @property
+    def typical_factor(self) -> float:
+        """The prior mean of a factor."""
+        return CENTRE if self.offsets else 1 / self.prior_rate
+
+    def prior_mean(self, name: str) -> float:
+        """Of one entry of a variable: what stands in for a user or an item that was never seen."""
+        return {"W": self.typical_factor, "H": self.typical_factor, "precision": PRECISION}.get(name, 0.0)
+
+    def start(self, key: jax.Array) -> PyTree:
+        """Factors spread by a half around their prior mean, so that predictions start at the mean rating.
+
+        A draw from the prior would do too, and cost hundreds of steps.
+        """
+        start = {name: jnp.full(shape, self.prior_mean(name), jnp.float32) for name, shape in self.shapes.items()}
+        for name, k in zip(("W", "H"), jax.random.split(key), strict=True):
+            start[name] = start[name] * jax.random.uniform(k, self.shapes[name], jnp.float32, 0.5, 1.5)
+        return start
+
+    def posterior(self, ratings: Ratings) -> Posterior:
+        return Posterior(
+            log_prior=self.log_prior,
+            supports=self.supports,
+            log_likelihood=self.log_likelihood,
+            data={"user": ratings.user, "item": ratings.item, "rating": ratings.rating},
+        )
+
+    # -- how it moves ----------------------------------------------------------------------------------------------
+
+    def transforms(self, positive: Any = "softplus") -> dict[str, Any]:
+        """A transform for each variable, `positive` for the factors.
+
+        The precision moves on the log scale, where its curvature is half the number of ratings whatever its value; its
+        upward drift is bounded there by the step size times that, so this use of exp cannot explode.
+        """
+        special = {"precision": "exp", "user_offset": "identity", "item_offset": "identity"}
+        return {name: special.get(name, positive) for name in self.shapes}
+
+    def preconditioner(self, ratings: Ratings, transform: Any = "softplus") -> dict[str, Any]:
+        r"""One over the curvature that is expected of every coordinate of the proxy: a row with many ratings is stiffer.
+
+        $M = 1 / (f'(\varphi_0)^2 (n_u I + \text{prior's curvature}))$ with $n_u$ the ratings of the row, $I$ the
+        information of one rating on one factor at the scale of the prior, and $\varphi_0$ the proxy of the prior mean.
+        """
+        counts = {
+            "W": np.bincount(ratings.user, minlength=self.num_users),
+            "H": np.bincount(ratings.item, minlength=self.num_items),
+        }
+        about_mean, about_factor, prior = self._information()
+        scales: dict[str, Any] = {}
+        for name, count in counts.items():
+            curvature = about_factor * count + prior
+            scale = 1 / (_slope_at(transform, self.typical_factor) ** 2 * curvature)
+            scales[name] = np.broadcast_to(scale[:, None], self.shapes[name]).astype(np.float32)
+        if self.offsets:
+            for name, count in zip(("user_offset", "item_offset"), counts.values(), strict=True):
+                scales[name] = (1 / (about_mean * count + 1 / OFFSET_SD**2)).astype(np.float32)
+        if self.likelihood == "gaussian":
+            scales["precision"] = np.float32(2 / len(ratings))
+        return scales
+
+    def _information(self) -> tuple[float, float, float]:
+        """Information of a rating on the predictor, on one factor, and the curvature of a factor's prior."""
+        if self.offsets:
+            unit = {"gaussian": PRECISION, "poisson": self.spread**2 / self.mean}
+            about_mean = unit.get(self.likelihood, self.spread**2 / self._slope)
+            return about_mean, about_mean * self._strength**2, 1.0
+        if self.likelihood == "gaussian":
+            about_mean = PRECISION / self.spread**2
+        elif self.likelihood == "poisson":
+            about_mean = 1 / self.mean
+        else:
+            odds = self.mean / (self.maximum - self.mean)
+            about_mean = self.maximum / (odds * (1 + odds) ** 2)
+        return about_mean, about_mean * 2 / self.prior_rate**2, self.prior_rate**2
+
+
+def _slope_at(transform: Any, theta: float) -> float:
+    """f' at the proxy of `theta`, for a transform given by name or as an object."""
+    transform = tf.onto(constraints.positive, transform)
+    return float(transform.derivative(transform.inv(jnp.asarray(theta, jnp.float32))))

@@ -1,0 +1,606 @@
+"""Bayesian non-negative matrix factorisation of ratings: an estimator in the manner of scikit-learn.
+
+The model itself is stated in `factors.py`; this file samples it with an ordinary kernel and predicts with the draws.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+
+from inbounds.data.ratings import Ratings, load_ratings
+from inbounds.kernels import leimkuhler_matthews, sgld
+from inbounds.kernels.base import Kernel
+from inbounds.models.estimator import Estimator, is_interactive, is_whole
+from inbounds.models.factors import CENTRE, LIKELIHOODS, OFFSET_SD, FactorModel
+from inbounds.posterior import Posterior
+from inbounds.sampling import collect, sample
+from inbounds.trees import PyTree
+
+KERNELS: dict[str, Any] = {"sgld": sgld, "leimkuhler_matthews": leimkuhler_matthews}
+EVALUATE_EVERY = 25  # steps between two draws that enter the averages
+PAIRS = 2**15  # predicted at once
+LARGEST_STEP = 0.1  # in units of the inverse curvature: beyond it the discretisation shows, however good the gradient
+
+
+class UnknownLabelWarning(UserWarning):
+    """A prediction was asked for a user or an item that `fit` has not seen: the answer is the prior's."""
+
+
+class Recommendation(NamedTuple):
+    """Items for one user, the best first."""
+
+    items: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+
+
+class Factors(NamedTuple):
+    """Posterior mean and standard deviation of the factors: users and items by rank."""
+
+    users: np.ndarray
+    users_std: np.ndarray
+    items: np.ndarray
+    items_std: np.ndarray
+
+
+# -- what is gathered while the chain runs ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Collector: RMSE on held-out ratings at every draw, of the average so far and of the draw alone.
+
+    The average leaves out the first `burn_in` draws, once there are others. The result also has the average itself and the
+    variance of the predictions over the draws.
+    """
+
+    model: FactorModel
+    user: jax.Array
+    item: jax.Array
+    rating: jax.Array
+    draws: int
+    burn_in: int = 0
+
+    def init(self, theta: PyTree) -> Any:
+        zeros = jnp.zeros_like(self.rating)
+        return jnp.zeros((), jnp.int32), zeros, zeros, jnp.full((self.draws, 2), jnp.nan, self.rating.dtype)
+
+    def update(self, state: Any, theta: PyTree) -> Any:
+        count, mean, squares, curve = state
+        single = self.model.predict(theta, self.user, self.item)
+        fresh = (count == 0) | (count == self.burn_in)
+        averaged = jnp.where(count < self.burn_in, count, count - self.burn_in) + 1
+        old = jnp.where(fresh, 0.0, mean)
+        mean = old + (single - old) / averaged.astype(mean.dtype)
+        squares = jnp.where(fresh, 0.0, squares) + (single - old) * (single - mean)
+        rmse = [jnp.sqrt(jnp.mean(jnp.square(x - self.rating))) for x in (mean, single)]
+        return count + 1, mean, squares, curve.at[count].set(jnp.stack(rmse))
+
+    def result(self, state: Any) -> Any:
+        count, mean, squares, curve = state
+        averaged = jnp.where(count <= self.burn_in, count, count - self.burn_in)
+        return {"curve": curve, "mean": mean, "variance": squares / jnp.maximum(averaged, 1).astype(squares.dtype)}
+
+
+@dataclass(frozen=True)
+class Latest:
+    """Collector: the latest draw in half precision, and how many there were."""
+
+    def init(self, theta: PyTree) -> Any:
+        return jnp.zeros((), jnp.int32), self._half(theta)
+
+    def update(self, state: Any, theta: PyTree) -> Any:
+        return state[0] + 1, self._half(theta)
+
+    def result(self, state: Any) -> Any:
+        return state
+
+    def _half(self, theta: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf.astype(jnp.float16), theta)
+
+
+# -- the estimator ------------------------------------------------------------------------------------------------
+
+
+class BayesianNMF(Estimator):
+    """Predicts ratings with non-negative factors of users and items, averaged over their posterior.
+
+        model = ib.models.BayesianNMF(rank=20, likelihood="gaussian", offsets=True).fit(ratings)
+        model.predict(users, items, return_std=True)
+        model.recommend(user, n=10)
+
+    Args:
+        rank: number of factors.
+        likelihood: "poisson" (the paper's), "gaussian" (with a precision that is sampled too) or "binomial" (ratings as
+            counts out of the largest).
+        offsets: give every user and item an offset of its own, and let factors explain what is left; best for ratings.
+        prior_rate: rate of the exponential priors without offsets; None matches the mean rating.
+        transform: how the factors are kept positive: "softplus", "icll", "integrated_probit" or "exp".
+        kernel: "sgld" or "leimkuhler_matthews"; or a function of a posterior that returns a kernel, such as
+            `lambda posterior: ib.baselines.mirror(posterior)` (`transform` is not used then).
+        step_size: a number, a function of the step number, or "auto": see `auto_step_size`. With the kernels by name it is in
+            units of the inverse curvature of each row (`FactorModel.preconditioner`).
+        iterations: steps of the chain.
+        batch_size: ratings a step.
+        burn_in: share of the iterations that averages leave out.
+        keep: draws kept (in half precision) to predict pairs that were not asked for during `fit`.
+        validation: share of the ratings held out for the curve in `history_` and the width of the intervals; 0 for none.
+        progress: print the validation RMSE on a terminal; True, False, or a function that gets a dict.
+        random_state: a whole number; the same one gives the same model.
+
+    Attributes:
+        model_: the `FactorModel`.
+        user_ids_, item_ids_: the labels known, sorted.
+        draws_: kept draws: a dict of arrays, leading axis = draw.
+        dispersion_: residual variance on held-out ratings in units of the likelihood's; 1 where there are none.
+        history_: a dict of arrays: "step", "seconds", "rmse" (of the average so far), "single_rmse" (of one draw).
+    """
+
+    _fitted = "draws_"
+    _format = "inbounds NMF"
+    _estimator_type = "regressor"
+
+    def __init__(
+        self,
+        rank: int = 20,
+        *,
+        likelihood: str = "poisson",
+        offsets: bool = False,
+        prior_rate: float | None = None,
+        transform: str = "softplus",
+        kernel: str | Callable[[Posterior], Kernel] = "sgld",
+        step_size: Any = "auto",
+        iterations: int = 10_000,
+        batch_size: int = 10_000,
+        burn_in: float = 0.2,
+        keep: int = 100,
+        validation: float = 0.1,
+        progress: Any = True,
+        random_state: int | None = 0,
+    ):
+        self.rank = rank
+        self.likelihood = likelihood
+        self.offsets = offsets
+        self.prior_rate = prior_rate
+        self.transform = transform
+        self.kernel = kernel
+        self.step_size = step_size
+        self.iterations = iterations
+        self.batch_size = batch_size
+        self.burn_in = burn_in
+        self.keep = keep
+        self.validation = validation
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, eval_set: Any = None) -> BayesianNMF:
+        """Sample factors for ratings; returns self.
+
+        Args:
+            X: `ib.data.Ratings`, a `scipy.sparse` matrix of users by items, a data frame, a path, an array of three columns
+                (user, item, rating), or of two columns with the ratings in `y`.
+            y: the ratings, where X has the pairs only.
+            eval_set: ratings to follow along instead of a held-out share; in any of the forms of X.
+        """
+        self._check_parameters()
+        ratings = as_ratings(X, y)
+        seed = self._seed()
+        if eval_set is None:
+            train, held_out = _hold_out(ratings, self.validation, seed)
+        else:
+            train, held_out = ratings, _known(as_ratings(eval_set), ratings)
+        self.model_ = model = FactorModel.of(train, self.rank, self.likelihood, self.offsets, self.prior_rate)
+        self.user_ids_, self.item_ids_ = ratings.user_ids, ratings.item_ids
+        self._seen = _rated(ratings)
+
+        thin = min(EVALUATE_EVERY, max(1, self.iterations // (2 * self.keep)))
+        draws = self.iterations // thin
+        burn_in = min(round(self.burn_in * draws), draws - 1)
+        collectors: dict[str, Any] = {"latest": Latest(), "moments": _Factors(burn_in)}
+        if len(held_out):
+            user, item, rating = map(jnp.asarray, (held_out.user, held_out.item, held_out.rating))
+            collectors["curve"] = Curve(model, user, item, rating, draws, burn_in)
+        watcher = _Watcher(self.progress, self.iterations, thin, burn_in)
+        batch_size = min(int(self.batch_size), len(train))
+        run = sample(
+            self._kernel(model, train),
+            self._step_size(len(train), batch_size),
+            draws * thin,
+            thin=thin,
+            batch_size=batch_size,
+            seed=seed,
+            init=model.start,
+            collect=collectors,
+            progress=False,
+            monitor=watcher,
+            chunk_steps=max(thin, (draws - burn_in) * thin // self.keep),
+        )
+        self.draws_ = _with_prior_rows(model, watcher.kept(self.keep), seed)
+        moments = jax.tree.map(lambda leaf: leaf[0], run.collected["moments"])
+        self._moments = moments
+        self.dispersion_, self.history_ = 1.0, {}
+        if len(held_out):
+            curve = jax.tree.map(lambda leaf: leaf[0], run.collected["curve"])
+            steps = thin * np.arange(1, draws + 1)
+            self.history_ = {
+                "step": steps,
+                "seconds": watcher.seconds_at(steps),
+                "rmse": curve["curve"][:, 0],
+                "single_rmse": curve["curve"][:, 1],
+            }
+            residual = held_out.rating - curve["mean"]
+            claimed = model.variance(curve["mean"], self._precision()) + curve["variance"]
+            self.dispersion_ = float(np.mean(np.square(residual) / np.maximum(claimed, 1e-12)))
+        return self
+
+    def predict(
+        self, users: Any, items: Any, *, return_std: bool = False, return_known: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, ...]:
+        """The posterior mean rating of each pair (users[k], items[k]).
+
+        Args:
+            users, items: labels, of equal length; one label serves for all of the others.
+            return_std: also the posterior standard deviation of the mean rating; for the spread of ratings themselves see
+                `predict_interval`.
+            return_known: also whether both labels were seen in `fit`. Of the others the answer is the prior's, and a warning
+                says so unless this is asked for.
+        """
+        self._check_fitted()
+        user, item, known = self._codes(users, items)
+        if not return_known and not known.all():
+            warnings.warn(
+                f"{(~known).sum():,} of {known.size:,} pairs have a user or an item that was not seen in `fit`: the answer "
+                "for those is the prior's. `return_known=True` tells which.",
+                UnknownLabelWarning,
+                stacklevel=2,
+            )
+        mean, variance = self._moments_of(user, item, prior_spread=False)
+        answer = [mean]
+        if return_std:
+            if not known.all():
+                _, wider = self._moments_of(user[~known], item[~known], prior_spread=True)
+                variance[~known] = wider
+            answer.append(np.sqrt(variance))
+        if return_known:
+            answer.append(known)
+        return answer[0] if len(answer) == 1 else tuple(answer)
+
+    def predict_interval(self, users: Any, items: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper end of the central predictive interval of each rating: the mean's uncertainty and the noise.
+
+        The noise is the likelihood's, times `dispersion_` where ratings were held out to measure it: ratings are far less
+        spread than a Poisson of the same mean.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"`level` must lie between 0 and 1; got {level}.")
+        mean, std, _ = self.predict(users, items, return_std=True, return_known=True)
+        noise = self.model_.variance(mean, self._precision())
+        width = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(self.dispersion_ * (noise + np.square(std)))
+        return mean - width, mean + width
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the root mean squared error on ratings in any of the forms of `fit`."""
+        self._check_fitted()
+        ratings = as_ratings(X, y)
+        users, items = ratings.user_ids[ratings.user], ratings.item_ids[ratings.item]
+        mean, _ = self.predict(users, items, return_known=True)
+        return -float(np.sqrt(np.mean(np.square(mean - ratings.rating))))
+
+    def recommend(self, user: Any, n: int = 10, *, exclude_rated: bool = True) -> Recommendation:
+        """The `n` items with the highest posterior mean rating for a user, with their standard deviation."""
+        self._check_fitted()
+        if not is_whole(n) or n < 1:
+            raise ValueError(f"`n` must be a positive whole number; got {n!r}.")
+        mean, std, known = self.predict(user, self.item_ids_, return_std=True, return_known=True)
+        if not known.all():
+            warnings.warn(
+                f"User {user!r} was not seen in `fit`: these items are the prior's choice.",
+                UnknownLabelWarning,
+                stacklevel=2,
+            )
+        candidates = np.arange(len(self.item_ids_))
+        if exclude_rated and known.all():
+            code = _encode(np.asarray([user]), self.user_ids_)[0]
+            candidates = np.setdiff1d(candidates, self._seen[[code]].indices)
+        best = candidates[np.argsort(-mean[candidates], kind="stable")[:n]]
+        return Recommendation(self.item_ids_[best], mean[best], std[best])
+
+    def factors(self) -> Factors:
+        """Posterior mean and standard deviation of the factors, in the order of `user_ids_` and `item_ids_`.
+
+        Of one chain: factors may be permuted between chains, so moments of several would mix them up.
+        """
+        self._check_fitted()
+        mean, variance = self._moments["mean"], self._moments["variance"]
+        return Factors(mean["W"], np.sqrt(variance["W"]), mean["H"], np.sqrt(variance["H"]))
+
+    # -- on disk ---------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write the fitted model as an npz file without pickle."""
+        self._check_fitted()
+        header = {"model": asdict(self.model_), "dispersion": self.dispersion_}
+        arrays = {"user_ids": self.user_ids_, "item_ids": self.item_ids_}
+        arrays |= {"rated_indptr": self._seen.indptr, "rated_indices": self._seen.indices}
+        arrays |= {f"draws_{name}": values for name, values in self.draws_.items()}
+        arrays |= {f"history_{name}": values for name, values in self.history_.items()}
+        for kind, tree in self._moments.items():
+            arrays |= {f"{kind}_{name}": values for name, values in tree.items()}
+        return self._write(path, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> BayesianNMF:
+        """Read a model that `save` wrote. Nothing in the file is executed."""
+        model, header, arrays = cls._read(path)
+
+        def named(prefix: str) -> dict[str, np.ndarray]:
+            return {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
+
+        try:
+            model.model_ = FactorModel(**header["model"])
+            model.dispersion_ = float(header["dispersion"])
+            model.user_ids_, model.item_ids_ = arrays["user_ids"], arrays["item_ids"]
+            model.draws_, model.history_ = named("draws_"), named("history_")
+            model._moments = {kind: named(f"{kind}_") for kind in ("mean", "variance")}
+            shape = (len(model.user_ids_), len(model.item_ids_))
+            ones = np.ones(len(arrays["rated_indices"]), bool)
+            model._seen = scipy.sparse.csr_array((ones, arrays["rated_indices"], arrays["rated_indptr"]), shape=shape)
+            for name, expected in model.model_.shapes.items():
+                extended = (expected[0] + 2, *expected[1:]) if expected else expected
+                if model.draws_[name].shape[1:] != extended:
+                    raise ValueError(f"the draws of {name!r} have the shape {model.draws_[name].shape}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a saved BayesianNMF, or is damaged: {error}.") from error
+        return model
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def _kernel(self, model: FactorModel, ratings: Ratings) -> Kernel:
+        posterior = model.posterior(ratings)
+        if callable(self.kernel):
+            return self.kernel(posterior)
+        scales = model.preconditioner(ratings, self.transform)
+        return KERNELS[self.kernel](posterior, model.transforms(self.transform), preconditioner=scales)
+
+    def _step_size(self, rows: int, batch_size: int) -> Any:
+        if not isinstance(self.step_size, str):
+            return self.step_size
+        if callable(self.kernel):
+            raise ValueError(
+                'step_size="auto" goes with the kernels by name; with a function of your own give a number.'
+            )
+        return auto_step_size(rows, batch_size, self.offsets)
+
+    def _precision(self) -> float:
+        return float(np.mean(self.draws_["precision"])) if "precision" in self.draws_ else 1.0
+
+    def _codes(self, users: Any, items: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        users, items = np.atleast_1d(np.asarray(users)), np.atleast_1d(np.asarray(items))
+        if users.ndim != 1 or items.ndim != 1 or (len(users) != len(items) and 1 not in (len(users), len(items))):
+            raise ValueError(f"`users` and `items` must be of equal length; got {users.shape} and {items.shape}.")
+        users, items = np.broadcast_arrays(users, items)
+        user, item = _encode(users, self.user_ids_), _encode(items, self.item_ids_)
+        return user, item, (user < len(self.user_ids_)) & (item < len(self.item_ids_))
+
+    def _moments_of(self, user: np.ndarray, item: np.ndarray, prior_spread: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance over the kept draws; `prior_spread` lets unknown rows vary as the prior does."""
+        if prior_spread:
+            user = np.where(user == len(self.user_ids_), user + 1, user)
+            item = np.where(item == len(self.item_ids_), item + 1, item)
+        mean, variance = np.empty(len(user), np.float32), np.empty(len(user), np.float32)
+        for begin in range(0, len(user), PAIRS):
+            piece = slice(begin, begin + PAIRS)
+            padded = (np.resize(codes[piece], PAIRS) for codes in (user, item))
+            both = np.asarray(_over_draws(self.model_, self.draws_, *padded))[:, : len(user[piece])]
+            mean[piece], variance[piece] = both
+        return mean, variance
+
+    def _check_parameters(self) -> None:
+        if self.likelihood not in LIKELIHOODS:
+            raise ValueError(f"Unknown likelihood {self.likelihood!r}. Known: {', '.join(LIKELIHOODS)}.")
+        if not callable(self.kernel) and self.kernel not in KERNELS:
+            raise ValueError(
+                f"Unknown kernel {self.kernel!r}. Known: {', '.join(KERNELS)}; or a function of a posterior."
+            )
+        for name in ("rank", "iterations", "batch_size", "keep"):
+            value = getattr(self, name)
+            if not is_whole(value) or value < 1:
+                raise ValueError(f"`{name}` must be a positive whole number; got {value!r}.")
+        for name in ("burn_in", "validation"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float | np.number) and 0 <= value < 1):
+                raise ValueError(f"`{name}` is a share, at least 0 and below 1; got {value!r}.")
+        if self.prior_rate is not None and not (math.isfinite(self.prior_rate) and self.prior_rate > 0):
+            raise ValueError(f"`prior_rate` must be a positive number or None; got {self.prior_rate!r}.")
+        if self.prior_rate is not None and self.offsets:
+            raise ValueError(
+                "`prior_rate` belongs to the exponential priors of the model without offsets: leave one out."
+            )
+        if isinstance(self.step_size, str) and self.step_size != "auto":
+            raise ValueError(
+                f'`step_size` must be a number, a function of the step, or "auto"; got {self.step_size!r}.'
+            )
+
+
+def auto_step_size(rows: int, batch_size: int, offsets: bool) -> float:
+    """The step size that `step_size="auto"` takes, in units of the inverse curvature.
+
+    A minibatch stands for rows / batch_size ratings each; the noise of its gradient heats the chain by about
+    step size x rows / (2 batch_size), which is held at .75 (.4 without offsets, where the common direction of all factors
+    is stiffer).
+    """
+    return min((1.5 if offsets else 0.8) * batch_size / rows, LARGEST_STEP)
+
+
+def as_ratings(X: Any, y: Any = None) -> Ratings:
+    """Ratings from any of the forms that `BayesianNMF.fit` takes."""
+    if isinstance(X, Ratings):
+        return X
+    if isinstance(X, tuple | list) and len(X) == 3:
+        return Ratings.from_columns(*X)
+    if isinstance(X, np.ndarray) or y is not None:
+        columns = np.asarray(X)
+        width = 3 if y is None else 2
+        if columns.ndim != 2 or columns.shape[1] != width:
+            raise ValueError(
+                f"An array of ratings has three columns (user, item, rating), or two and the ratings in `y`; got the "
+                f"shape {columns.shape}{'' if y is None else ' and y'}. For a matrix of users by items give scipy.sparse."
+            )
+        return Ratings.from_columns(_labels(columns[:, 0]), _labels(columns[:, 1]), columns[:, 2] if y is None else y)
+    return load_ratings(X)
+
+
+def _labels(column: np.ndarray) -> np.ndarray:
+    """Labels out of a column of floats, as a table of numbers has them."""
+    if column.dtype.kind == "f" and np.all(column == np.round(column)):
+        return column.astype(np.int64)
+    return column
+
+
+class _Factors:
+    """Collector: running mean and variance of theta over the draws after the first `burn_in`."""
+
+    def __init__(self, burn_in: int):
+        self.burn_in = burn_in
+        self.moments = collect.mean_and_variance()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Factors) and other.burn_in == self.burn_in
+
+    def __hash__(self) -> int:
+        return hash(self.burn_in)
+
+    def init(self, theta: PyTree) -> Any:
+        return jnp.zeros((), jnp.int32), self.moments.init(theta)
+
+    def update(self, state: Any, theta: PyTree) -> Any:
+        count, moments = state
+        later = jax.lax.cond(count >= self.burn_in, lambda: self.moments.update(moments, theta), lambda: moments)
+        return count + 1, later
+
+    def result(self, state: Any) -> Any:
+        moments = self.moments.result(state[1])
+        return {"mean": moments.mean, "variance": moments.variance}
+
+
+class _Watcher:
+    """Called by the driver between chunks: keeps draws, the time, and tells about the RMSE."""
+
+    def __init__(self, progress: Any, iterations: int, thin: int, burn_in: int):
+        self.call = progress if callable(progress) else None
+        self.prints = self.call is None and bool(progress) and is_interactive()
+        self.iterations, self.thin, self.burn_in = iterations, thin, burn_in
+        self.began = self.told = time.perf_counter()
+        self.clock: list[tuple[int, float]] = [(0, 0.0)]
+        self.draws: list[PyTree] = []
+
+    def __call__(self, done: int, collected: Any) -> None:
+        now = time.perf_counter()
+        self.clock.append((done, now - self.began))
+        count, theta = collected["latest"]
+        if count[0] > self.burn_in and count[0] > done // self.thin - 1:
+            self.draws.append(jax.tree.map(lambda leaf: np.array(leaf[0]), theta))
+        if (self.call is None and not self.prints) or (now - self.told < 1 and done < self.iterations):
+            return
+        self.told = now
+        row: dict[str, Any] = {"step": done, "steps": self.iterations, "seconds": now - self.began}
+        if "curve" in collected and count[0] > 0:
+            rmse, single = collected["curve"]["curve"][0, count[0] - 1]
+            row |= {"rmse": float(rmse), "single_rmse": float(single)}
+        if self.call is not None:
+            self.call(row)
+        else:
+            text = f"  validation RMSE {row['rmse']:.4f}" if "rmse" in row else ""
+            print(f"step {done:,}/{self.iterations:,}{text}  {row['seconds']:.0f} s", flush=True)
+
+    def kept(self, count: int) -> dict[str, np.ndarray]:
+        """At most `count` of the draws, evenly spaced, the last of them included."""
+        picked = np.unique(np.linspace(0, len(self.draws) - 1, min(count, len(self.draws))).round().astype(int))
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.draws[i] for i in picked))
+
+    def seconds_at(self, steps: np.ndarray) -> np.ndarray:
+        done, seconds = np.asarray(self.clock).T
+        return np.interp(steps, done, seconds)
+
+
+def _with_prior_rows(model: FactorModel, draws: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """Every matrix gets two rows for labels that were not seen: the prior's mean, and a draw from the prior."""
+    random = np.random.default_rng(seed)
+
+    def extended(name: str, values: np.ndarray) -> np.ndarray:
+        if values.ndim == 1:  # the precision, which belongs to no label
+            return values
+        shape = (values.shape[0], 1, *values.shape[2:])
+        if name.endswith("offset"):
+            drawn = OFFSET_SD * random.standard_normal(shape)
+        elif model.offsets:
+            drawn = np.abs(CENTRE + random.standard_normal(shape))
+        else:
+            drawn = random.exponential(1 / model.prior_rate, shape)
+        mean = np.full(shape, model.prior_mean(name))
+        return np.concatenate([values, mean.astype(values.dtype), drawn.astype(values.dtype)], axis=1)
+
+    return {name: extended(name, values) for name, values in draws.items()}
+
+
+@jax.jit(static_argnums=0)
+def _over_draws(model: FactorModel, draws: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
+    """(mean, variance) of the mean rating over the draws."""
+
+    def one(total, theta):
+        theta = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), theta)
+        x = model.predict(theta, user, item) - model.mean  # centred, so that squares do not cancel
+        return (total[0] + x, total[1] + jnp.square(x)), None
+
+    count = jax.tree.leaves(draws)[0].shape[0]
+    zeros = jnp.zeros(user.shape, jnp.float32)
+    (first, second), _ = jax.lax.scan(one, (zeros, zeros), draws)
+    mean = first / count
+    return jnp.stack([mean + model.mean, jnp.maximum(second / count - jnp.square(mean), 0.0)])
+
+
+def _encode(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Positions in `known`, which is sorted; its length for labels that are not there."""
+    if labels.dtype.kind in "US" and known.dtype.kind in "iu":
+        raise ValueError(f"Labels were whole numbers in `fit`; got text such as {labels[0]!r}.")
+    if labels.dtype.kind not in "US" and known.dtype.kind in "US":
+        labels = labels.astype(str)
+    place = np.minimum(np.searchsorted(known, labels), len(known) - 1)
+    return np.where(known[place] == labels, place, len(known)).astype(np.int32)
+
+
+def _hold_out(ratings: Ratings, share: float, seed: int) -> tuple[Ratings, Ratings]:
+    """Ratings to fit, and to watch; none are held out of fewer than 20."""
+    count = round(share * len(ratings)) if len(ratings) >= 20 else 0
+    order = np.random.default_rng(seed).permutation(len(ratings))
+    return ratings.select(np.sort(order[count:])), ratings.select(np.sort(order[:count]))
+
+
+def _known(ratings: Ratings, reference: Ratings) -> Ratings:
+    """The ratings whose user and item `reference` has, in its numbering."""
+    user = _encode(ratings.user_ids[ratings.user], reference.user_ids)
+    item = _encode(ratings.item_ids[ratings.item], reference.item_ids)
+    rows = (user < reference.num_users) & (item < reference.num_items)
+    if not rows.any():
+        raise ValueError("No rating of `eval_set` has both a user and an item of X.")
+    columns = (user[rows], item[rows], ratings.rating[rows])
+    return Ratings(*columns, reference.user_ids, reference.item_ids)
+
+
+def _rated(ratings: Ratings) -> scipy.sparse.csr_array:
+    """Which user has rated which item."""
+    entries = (np.ones(len(ratings), bool), (ratings.user, ratings.item))
+    return scipy.sparse.csr_array(entries, shape=(ratings.num_users, ratings.num_items))
