@@ -159,7 +159,8 @@ def data_list(data: Data = None) -> None:
     typer.echo(f"in {catalog.folder(data)}:")
     for entry in catalog.datasets().values():
         here = "here" if not catalog.missing(entry.name, data) else "not here"
-        typer.echo(f"  {entry.name:<16}{entry.size / 1e6:>8.1f} MB  {here:<10}{entry.title}; {entry.licence}")
+        size = "varies" if entry.size is None else f"{entry.size / 1e6:.1f} MB"
+        typer.echo(f"  {entry.name:<24}{size:>9}  {here:<10}{entry.title}; {entry.licence}")
 
 
 @data.command("fetch")
@@ -172,20 +173,39 @@ def data_fetch(
 
     for name in names:
         typer.echo(f"{name} is in {catalog.fetch(name, data)}")
+        _say_what_is_unverified(name, data)
 
 
 @data.command("import")
 def data_import(
-    name: Annotated[str, typer.Argument(help="A name from `inbounds data list`.")],
-    source: Annotated[Path, typer.Argument(help="A folder with its files, or one of the files; packed or not.")],
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME] PATH",
+            help="A folder with the files, an archive or one of the files, packed or not; before it, a name from "
+            "`inbounds data list` where the bytes do not tell.",
+        ),
+    ],
     data: Data = None,
 ) -> None:
     """Copy the files of a data set that you already have, after a look at their checksums."""
     from inbounds.data import catalog
 
+    if len(what) > 2:
+        raise typer.BadParameter("expected [NAME] PATH")
+    source = what[-1]
+    name = what[0] if len(what) == 2 else catalog.recognise(source)
     place = catalog.add(name, source, data)
     absent = catalog.missing(name, data)
     typer.echo(f"{name} is in {place}" + (f"; still missing: {', '.join(absent)}" if absent else ""))
+    _say_what_is_unverified(name, data)
+
+
+def _say_what_is_unverified(name: str, data: Path | None) -> None:
+    from inbounds.data import catalog
+
+    for file, checksum in catalog.unverified(name, data).items():
+        typer.echo(f"No checksum is published for {file}; recorded for later: SHA-256 {checksum}.")
 
 
 @paper.command("all")
@@ -232,7 +252,9 @@ def tune_command(
     storage: Annotated[
         str | None,
         typer.Option(
-            help="A journal file, or a database URL that several machines share; a study in it is gone on with."
+            envvar="INBOUNDS_STORAGE",
+            help="A journal file, or a database URL that several machines share; a study in it is gone on with. A URL with a "
+            "password belongs into the variable, where nobody sees it in the list of processes.",
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="Of the study.")] = "tune",
@@ -241,9 +263,12 @@ def tune_command(
 
     The loss is yours: a Python function of the step size. A trial that goes non-finite is pruned.
     """
-    from inbounds.tuning import tune
+    from inbounds.tuning import StorageError, tune
 
-    found = tune(load_function(objective), low, high, trials, seed, storage, name=name)
+    try:
+        found = tune(load_function(objective), low, high, trials, seed, storage, name=name)
+    except StorageError as error:
+        raise ValueError(str(error)) from None
     typer.echo(repr(found))
     if found.at_edge:
         typer.echo("the best step size is at an end of its range: a wider one may hold a better", err=True)

@@ -2,8 +2,10 @@
 
 import gzip
 import hashlib
+import http.server
 import io
 import os
+import threading
 import urllib.error
 import zipfile
 from pathlib import Path
@@ -178,10 +180,170 @@ def test_an_archive_is_read_by_member_and_never_unpacked(tmp_path):
     assert not (tmp_path.parent.parent / "outside.txt").exists()
 
 
+# -- archives, and files without a published checksum --------------------------------------------------------------
+
+TABLE = b"1::2::3::4\n" * 50
+
+
+def _archive(path, content=TABLE):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+        out.writestr("set/readme", "hello")
+        out.writestr("set/ratings.dat", content)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def archives(monkeypatch, tmp_path):
+    """Two sets in one archive's form: of one the checksums are known, of the other they are not."""
+    (tmp_path / "source").mkdir()
+    packed = _archive(tmp_path / "source" / "known.zip")
+    content = hashlib.sha256(TABLE).hexdigest()
+    known = File(
+        "known.zip",
+        len(packed),
+        hashlib.sha256(packed).hexdigest(),
+        ("https://a.example/known.zip",),
+        content,
+        "set/ratings.dat",
+    )
+    loose = File("loose.zip", None, None, ("https://a.example/loose.zip",), None, "set/ratings.dat")
+    entries = {
+        name: Dataset(name, name, "https://example", "none", (file,), parse=list)
+        for name, file in (("known", known), ("loose", loose))
+    }
+    monkeypatch.setattr(catalog, "datasets", lambda: entries)
+    return tmp_path / "source", packed
+
+
+@pytest.mark.parametrize("form", ["archive", "renamed", "packed by another tool", "folder", "unpacked", "inner folder"])
+def test_a_copy_is_known_by_its_bytes_in_any_form(archives, tmp_path, form):
+    source, _ = archives
+    given = source / "known.zip"
+    if form == "renamed":
+        given = given.rename(source / "known (1).zip")
+    elif form == "packed by another tool":
+        with zipfile.ZipFile(given, "w", zipfile.ZIP_STORED) as out:
+            out.writestr("set/ratings.dat", TABLE)
+    elif form == "folder":
+        given = source
+    elif form == "unpacked":
+        given = tmp_path / "mine.dat"
+        given.write_bytes(TABLE)
+    elif form == "inner folder":
+        given = tmp_path / "inner"
+        (given / "set").mkdir(parents=True)
+        (given / "set" / "ratings.dat").write_bytes(TABLE)
+    assert catalog.recognise(given) == "known"
+    place = catalog.add("known", given, tmp_path / "data")
+    assert not catalog.missing("known", tmp_path / "data")
+    assert [path.name for path in place.iterdir()] == [
+        "ratings.dat" if form in ("unpacked", "inner folder") else "known.zip"
+    ]
+    assert not catalog.unverified("known", tmp_path / "data")
+
+
+def test_without_a_published_checksum_the_first_one_seen_counts(archives, tmp_path):
+    _, packed = archives
+    other = tmp_path / "loose.zip"
+    other.write_bytes(_archive(tmp_path / "other.zip", TABLE + b"5::6::1::2\n"))
+    assert catalog.recognise(other) == "loose"
+    place = catalog.add("loose", other, tmp_path / "data")
+    recorded = hashlib.sha256(other.read_bytes()).hexdigest()
+    assert catalog.unverified("loose", tmp_path / "data") == {"loose.zip": recorded}
+    catalog.fetch("loose", tmp_path / "data", opener=None)  # it is here and unchanged: nothing is asked
+    (place / "loose.zip").write_bytes(packed)
+    with pytest.raises(DataError, match="has changed"):
+        catalog._check(place / "loose.zip", catalog.dataset("loose").files[0])
+
+
+@pytest.mark.parametrize("damage", ["a byte", "cut", "not a zip"])
+def test_without_a_published_checksum_an_archive_must_still_be_sound(archives, tmp_path, damage):
+    _, packed = archives
+    broken = bytearray(packed)
+    if damage == "a byte":
+        broken[packed.index(b"set/ratings.dat") + 20] ^= 0xFF
+    elif damage == "cut":
+        broken = broken[:-30]
+    else:
+        broken = bytearray(b"<html>not found</html>")
+    (tmp_path / "loose.zip").write_bytes(broken)
+    with pytest.raises(DataError, match="zip archive"):
+        catalog.add("loose", tmp_path / "loose.zip", tmp_path / "data")
+    with pytest.raises(DataError, match="say which"):
+        catalog.recognise(tmp_path / "loose.zip")
+
+
+# -- a real server, over a real socket -----------------------------------------------------------------------------
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers ranges, and drops the connection half way through what is left, as often as it is told."""
+
+    def do_GET(self):
+        start = int(self.headers.get("Range", "bytes=0-")[6:-1])
+        body = self.server.content[start:]
+        self.server.asked.append(start)
+        if not body:
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.server.drops > 0:
+            self.server.drops -= 1
+            body = body[: len(body) // 2]
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server():
+    with http.server.HTTPServer(("127.0.0.1", 0), _Handler) as served:
+        served.content, served.drops, served.asked = b"", 0, []
+        thread = threading.Thread(target=served.serve_forever, args=(0.01,))
+        thread.start()
+        yield served
+        served.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("size_is_known", [True, False])
+def test_a_connection_that_drops_half_way_is_taken_up_again(server, monkeypatch, tmp_path, size_is_known):
+    server.content, server.drops = _archive(tmp_path / "set.zip", os.urandom(200_000)), 3
+    total = len(server.content)
+    url = f"http://127.0.0.1:{server.server_port}/set.zip"
+    known = (total, hashlib.sha256(server.content).hexdigest()) if size_is_known else (None, None)
+    entry = Dataset("set", "Set", url, "none", (File("set.zip", *known, (url,), None, "set/ratings.dat"),), parse=list)
+    monkeypatch.setattr(catalog, "datasets", lambda: {"set": entry})
+    place = catalog.fetch("set", tmp_path / "data", progress=False)
+    assert (place / "set.zip").read_bytes() == server.content
+    assert len(server.asked) == 4
+    assert server.asked[0] == 0
+    assert np.all(np.diff(server.asked) > 0)  # nothing that has arrived is sent again
+    assert bool(catalog.unverified("set", tmp_path / "data")) != size_is_known
+
+
+def test_a_connection_that_keeps_dropping_is_an_error_and_what_came_is_kept(server, monkeypatch, tmp_path):
+    server.content, server.drops = _archive(tmp_path / "set.zip", os.urandom(200_000)), 1000
+    url = f"http://127.0.0.1:{server.server_port}/set.zip"
+    known = (len(server.content), hashlib.sha256(server.content).hexdigest())
+    entry = Dataset("set", "Set", url, "none", (File("set.zip", *known, (url,), None, "set/ratings.dat"),), parse=list)
+    monkeypatch.setattr(catalog, "datasets", lambda: {"set": entry})
+    with pytest.raises(DataError, match="again to continue"):
+        catalog.fetch("set", tmp_path / "data", progress=False)
+    arrived = (tmp_path / "data" / "set" / "set.zip.part").stat().st_size
+    assert arrived > 0.9 * len(server.content)
+    server.drops = 0
+    catalog.fetch("set", tmp_path / "data", progress=False)
+    assert server.asked[-1] == arrived
+
+
 def test_every_entry_is_complete():
     for entry in catalog.datasets().values():
-        assert entry.size > 0
         for file in entry.files:
-            assert len(file.sha256) == 64
+            assert (file.size is None) == (file.sha256 is None)  # both are published, or the file changes
+            assert file.size is None or (file.size > 0 and len(file.sha256) == 64)
             assert entry.may_fetch is False or file.urls
             assert np.all([url.endswith(file.name) for url in file.urls])

@@ -40,6 +40,7 @@ def test_import_checks_and_copies(toy, tmp_path):
     result = _invoke("import", "toy", tmp_path, "--data", tmp_path / "data")
     assert result.exit_code == 0, result.output
     assert (tmp_path / "data" / "toy" / "numbers").read_bytes() == CONTENT
+    assert "toy is in" in _invoke("import", tmp_path, "--data", tmp_path / "unnamed").output
     (tmp_path / "numbers").write_bytes(gzip.compress(CONTENT))
     wrong = _invoke("import", "toy", tmp_path, "--data", tmp_path / "other")
     assert isinstance(wrong.exception, catalog.DataError)

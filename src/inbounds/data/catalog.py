@@ -6,8 +6,10 @@
 
 A data set lives in `<folder>/<name>/`; the folder is the one given, or the environment variable INBOUNDS_DATA, or a cache
 folder of the user. A file counts only when its bytes are the published ones: an interrupted download is continued, a
-wrong file is refused with what was got and what was expected. Archives are read member by member by their known names and
-never unpacked, so no path inside an archive is ever trusted.
+wrong file is refused with what was got and what was expected. Where no checksum is known (a file that its publisher replaces
+now and then), the file must be sound by its own measures, its SHA-256 is written beside it on arrival, and from then on that
+one counts. Archives are read member by member by their known names and never unpacked, so no path inside an archive is ever
+trusted.
 
 Another data set is one more module with a tuple `DATASETS`, listed in `MODULES`.
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
+import http.client
 import importlib
 import os
 import shutil
@@ -32,10 +35,11 @@ from typing import IO, Any
 
 from tqdm.auto import tqdm
 
-MODULES = ("inbounds.data.images",)
+MODULES = ("inbounds.data.images", "inbounds.data.movielens")
 ENVIRONMENT = "INBOUNDS_DATA"
 PIECE = 1 << 18  # bytes read at a time
 TIMEOUT = 30.0  # seconds without an answer
+RETRIES = 5  # after a connection that broke but brought something
 
 Opener = Callable[[urllib.request.Request], Any]
 
@@ -50,21 +54,25 @@ class File:
 
     Args:
         name: its name on disk.
-        size: in bytes.
-        sha256: of the file as published.
+        size: in bytes; None where the publisher replaces it now and then.
+        sha256: of the file as published; None where it is not known.
         urls: where to download it, tried in this order.
-        content_sha256: of what a gz file unpacks to; a file with that content is as good, packed or not.
+        content_sha256: of what a gz file unpacks to, or of `member`; a file with that content is as good, packed or not.
+        member: of a zip archive, the one member that is read; that file alone is as good as the archive.
     """
 
     name: str
-    size: int
-    sha256: str
+    size: int | None
+    sha256: str | None
     urls: tuple[str, ...]
     content_sha256: str | None = None
+    member: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names under which it may lie on disk: packed, or unpacked."""
+        if self.member is not None:
+            return (self.name, self.member.rpartition("/")[2])
         bare = self.name.removesuffix(".gz")
         return (self.name,) if self.content_sha256 is None or bare == self.name else (self.name, bare)
 
@@ -92,8 +100,10 @@ class Dataset:
     may_fetch: bool = True
 
     @property
-    def size(self) -> int:
-        return sum(file.size for file in self.files)
+    def size(self) -> int | None:
+        """In bytes; None where it changes."""
+        sizes = [file.size for file in self.files if file.size is not None]
+        return sum(sizes) if len(sizes) == len(self.files) else None
 
 
 def datasets() -> dict[str, Dataset]:
@@ -174,19 +184,16 @@ def fetch(
 
 
 def add(name: str, source: str | os.PathLike, data: str | os.PathLike | None = None) -> Path:
-    """Copy the files of a data set from a folder (or one file), check each, and return the data set's folder.
+    """Copy the files of a data set from a folder, an archive or a single file, check each, and return the data set's folder.
 
-    Files are found by name, at the top of `source` or one level below it in a folder called `name`.
+    Files are found by name, at the top of `source` or one level below it in a folder called `name` or as the archive
+    calls it. A single file may have any name: its bytes say what it is.
     """
     entry = dataset(name)
     source = Path(source).expanduser()
     if not source.exists():
         raise DataError(f"There is nothing at {source}.")
-    chosen: dict[File, Path] = {}
-    for file in entry.files:
-        found = _find(source, entry.name, file)
-        if found is not None:
-            chosen[file] = found
+    chosen = {file: found for file in entry.files if (found := _find(source, entry, file)) is not None}
     if not chosen:
         expected = ", ".join(file.name for file in entry.files)
         raise DataError(f"No file of {entry.title} in {source}. Expected (unpacked will do as well): {expected}.")
@@ -194,14 +201,45 @@ def add(name: str, source: str | os.PathLike, data: str | os.PathLike | None = N
         _check(path, file)
     place = folder(data) / name
     place.mkdir(parents=True, exist_ok=True)
-    for path in chosen.values():
-        target = place / path.name
-        if target.exists() and target.samefile(path):
-            continue
-        part = target.with_name(target.name + ".part")
-        shutil.copyfile(path, part)
-        os.replace(part, target)
+    for file, path in chosen.items():
+        target = place / _name_for(path, file)
+        if not (target.exists() and target.samefile(path)):
+            part = target.with_name(target.name + ".part")
+            shutil.copyfile(path, part)
+            os.replace(part, target)
+        _record(target, file)
     return place
+
+
+def recognise(source: str | os.PathLike) -> str:
+    """The data set that a folder, an archive or a file is a copy of, by its bytes."""
+    source = Path(source).expanduser()
+    if not source.exists():
+        raise DataError(f"There is nothing at {source}.")
+    likely = []
+    for entry in datasets().values():
+        paths = {file: _find(source, entry, file) for file in entry.files}
+        if all(path is not None and _is_right(path, file) for file, path in paths.items()):
+            if all(path is not None and _expected(path, file) for file, path in paths.items()):
+                return entry.name
+            if any(path is not None and path.name == file.name for file, path in paths.items()):
+                likely.append(entry.name)  # called so, with no checksum to tell
+    if len(likely) == 1:
+        return likely[0]
+    raise DataError(
+        f"{source} is not a data set that the catalog knows by its checksum. If it is one of {', '.join(datasets())}, say which: "
+        f"`inbounds data import NAME {source}`."
+    )
+
+
+def unverified(name: str, data: str | os.PathLike | None = None) -> dict[str, str]:
+    """Files on disk for which no checksum is published, with the SHA-256 that was recorded when they came."""
+    place, found = folder(data) / name, {}
+    for file in dataset(name).files:
+        present = _on_disk(place, file)
+        if present is not None and not _expected(present, file):
+            found[present.name] = _recorded(present) or "not recorded"
+    return found
 
 
 def open_file(place: Path, name: str) -> IO[bytes]:
@@ -229,9 +267,11 @@ def open_member(archive: Path, member: str, most: int = 1 << 31) -> Iterator[IO[
                 raise DataError(f"{archive} has no member {member!r}; it is not the published archive.") from None
             if info.file_size > most:
                 raise DataError(f"{member!r} in {archive} unpacks to {info.file_size:,} bytes, more than {most:,}.")
+            if info.flag_bits & 1:
+                raise DataError(f"{member!r} in {archive} is encrypted. Unpack it, and give the file.")
             with opened.open(info) as stream:
                 yield stream
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise DataError(f"{archive} is not a readable zip archive ({error}). Fetch it again.") from error
 
 
@@ -242,14 +282,22 @@ def _on_disk(place: Path, file: File) -> Path | None:
     return next((place / name for name in file.names if (place / name).is_file()), None)
 
 
-def _find(source: Path, name: str, file: File) -> Path | None:
+def _find(source: Path, entry: Dataset, file: File) -> Path | None:
     if source.is_file():
-        return source if source.name in file.names else None
-    for place in (source, source / name):
+        # A lone file may have been renamed, unless the name says that it is another part of the set.
+        return source if source.name in file.names or len(entry.files) == 1 else None
+    inner = [] if file.member is None else [file.member.partition("/")[0]]
+    for place in (source, *(source / name for name in (entry.name, *inner))):
         found = _on_disk(place, file)
         if found is not None:
             return found
     return None
+
+
+def _name_for(path: Path, file: File) -> str:
+    if path.name in file.names:
+        return path.name
+    return file.name if file.member is None or zipfile.is_zipfile(path) else file.names[1]
 
 
 def _is_right(path: Path, file: File) -> bool:
@@ -260,26 +308,80 @@ def _is_right(path: Path, file: File) -> bool:
     return True
 
 
+def _expected(path: Path, file: File) -> set[str]:
+    """Checksums that the bytes of a file, or what it unpacks to, may have; none where none is known."""
+    packed = zipfile.is_zipfile(path) or file.member is None
+    known = {file.sha256, file.content_sha256} if packed else {file.content_sha256}
+    return {checksum for checksum in known if checksum is not None}
+
+
 def _check(path: Path, file: File) -> None:
-    """Raise a DataError unless the bytes, or the bytes they unpack to, are the published ones."""
-    with path.open("rb") as raw:
-        got = _sha256(iter(lambda: raw.read(PIECE), b""))
-    if got == file.sha256:
+    """Raise a DataError unless the bytes, or the bytes they unpack to, are the published ones.
+
+    Without a published checksum: the one recorded on arrival; on arrival, an archive that its own checksums say is whole.
+    """
+    got, expected = _checksum(path), _expected(path, file)
+    if got in expected:
         return
-    if file.content_sha256 is not None:
-        try:
-            with open_file(path.parent, path.name) as stream:
-                content = _sha256(iter(lambda: stream.read(PIECE), b""))
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            content = "damaged"
-        if content == file.content_sha256:
+    if expected:
+        if file.content_sha256 is not None and _content(path, file) == file.content_sha256:
             return
-    size = path.stat().st_size
-    cut = f" It is shorter than the published {file.size:,} bytes: cut off?" if size < file.size else ""
-    raise DataError(
-        f"{path} is not the published {file.name}: {size:,} bytes with SHA-256 {got}, expected {file.size:,} bytes with "
-        f"{file.sha256}.{cut}"
-    )
+        size = path.stat().st_size
+        known = f"{file.size:,} bytes with " if file.size is not None and file.sha256 in expected else ""
+        cut = (
+            f" It is shorter than the published {file.size:,} bytes: cut off?"
+            if known and size < (file.size or 0)
+            else ""
+        )
+        raise DataError(
+            f"{path} is not the published {file.name}: {size:,} bytes with SHA-256 {got}, expected {known}"
+            f"{' or '.join(sorted(expected))}.{cut}"
+        )
+    recorded = _recorded(path)
+    if recorded is not None and recorded != got:
+        raise DataError(
+            f"{path} has changed: SHA-256 {got}, but {recorded} when it came. Delete it and {_record_of(path).name}, and fetch "
+            "or import it again."
+        )
+    if recorded is None and file.member is not None:
+        if zipfile.is_zipfile(path):
+            _content(path, file)
+        elif path.name != file.names[1]:
+            raise DataError(f"{path} is neither a zip archive nor called {file.names[1]}.")
+
+
+def _content(path: Path, file: File) -> str:
+    """SHA-256 of what a file unpacks to; unpacking checks an archive's own checksums on the way."""
+    if file.member is not None:
+        if not zipfile.is_zipfile(path):
+            return _checksum(path)
+        with open_member(path, file.member) as stream:
+            return _sha256(iter(lambda: stream.read(PIECE), b""))
+    try:
+        with open_file(path.parent, path.name) as stream:
+            return _sha256(iter(lambda: stream.read(PIECE), b""))
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return "damaged"
+
+
+def _record_of(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
+def _recorded(path: Path) -> str | None:
+    record = _record_of(path)
+    return record.read_text().split()[0] if record.is_file() else None
+
+
+def _record(path: Path, file: File) -> None:
+    """Write down the checksum of a file that has no published one, as `sha256sum` does."""
+    if not _expected(path, file) and _recorded(path) is None:
+        _record_of(path).write_text(f"{_checksum(path)}  {path.name}\n")
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as raw:
+        return _sha256(iter(lambda: raw.read(PIECE), b""))
 
 
 def _sha256(pieces: Iterable[bytes]) -> str:
@@ -297,19 +399,25 @@ def _open_url(request: urllib.request.Request) -> Any:
 
 
 def _download(file: File, place: Path, progress: bool, opener: Opener) -> None:
-    """From the first address that gives the right bytes."""
+    """From the first address that gives the right bytes; a connection that breaks is taken up where it broke."""
     part, failures = place / (file.name + ".part"), []
     for url in file.urls:
-        try:
-            _transfer(url, file, part, progress, opener)
-            _check(part, file)
-        except DataError as error:
-            part.unlink(missing_ok=True)  # wrong bytes are not worth continuing
-            failures.append(f"{url}: {error}")
-        except (OSError, urllib.error.URLError) as error:
-            failures.append(f"{url}: {error}")
-        else:
+        for attempt in range(RETRIES + 1):
+            before = _size(part)
+            try:
+                _transfer(url, file, part, progress, opener)
+                _check(part, file)
+            except DataError as error:
+                part.unlink(missing_ok=True)  # wrong bytes are not worth continuing
+                failures.append(f"{url}: {error}")
+                break
+            except (OSError, http.client.HTTPException) as error:
+                if attempt < RETRIES and _size(part) > before:
+                    continue
+                failures.append(f"{url}: {error}")
+                break
             os.replace(part, place / file.name)
+            _record(place / file.name, file)
             return
     raise DataError(
         f"{file.name} could not be downloaded. "
@@ -318,31 +426,49 @@ def _download(file: File, place: Path, progress: bool, opener: Opener) -> None:
     )
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def _transfer(url: str, file: File, part: Path, progress: bool, opener: Opener) -> None:
-    done = part.stat().st_size if part.exists() else 0
-    if done == file.size:
-        return  # stopped between the last byte and the checksum
-    if done > file.size:
-        done = 0
+    done = _size(part)
+    if file.size is not None:
+        if done == file.size:
+            return  # stopped between the last byte and the checksum
+        if done > file.size:
+            done = 0
     request = urllib.request.Request(url, headers={"User-Agent": "inbounds"})
     if done:
         request.add_header("Range", f"bytes={done}-")
-    with opener(request) as answer:
+    try:
+        answer = opener(request)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and done and file.size is None:  # nothing is left to send
+            return
+        raise
+    with answer:
         if done and getattr(answer, "status", 200) != 206:
             done = 0  # the server sends the whole file
+        size = file.size if file.size is not None else _announced(answer, done)
         bar = tqdm(
-            total=file.size, initial=done, desc=file.name, unit="B", unit_scale=True,
+            total=size, initial=done, desc=file.name, unit="B", unit_scale=True,
             disable=not (progress and sys.stderr.isatty()), leave=False,
         )  # fmt: skip
         with part.open("ab" if done else "wb") as out, bar:
             while piece := answer.read(PIECE):
                 done += len(piece)
-                if done > file.size:
-                    raise DataError(f"more than the published {file.size:,} bytes arrived")
+                if size is not None and done > size:
+                    raise DataError(f"more than the published {size:,} bytes arrived")
                 out.write(piece)
                 bar.update(len(piece))
-    if done < file.size:
-        raise OSError(f"the connection ended after {done:,} of {file.size:,} bytes")
+    if size is not None and done < size:
+        raise OSError(f"the connection ended after {done:,} of {size:,} bytes")
+
+
+def _announced(answer: Any, done: int) -> int | None:
+    """The size that the server tells for a file whose size is not published."""
+    length = answer.headers.get("Content-Length") if hasattr(answer, "headers") else None
+    return done + int(length) if length is not None else None
 
 
 __all__ = [
@@ -358,4 +484,6 @@ __all__ = [
     "missing",
     "open_file",
     "open_member",
+    "recognise",
+    "unverified",
 ]
