@@ -15,6 +15,7 @@ import time
 import warnings
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,7 +193,8 @@ class Checkpointer:
             items["draws"] = args.StandardRestore(kept)
         restored = self.manager.restore(step, args=args.Composite(**items))
         state, draws = restored["state"], restored["draws"] if kept else {}
-        if run["checksums"] != {"state": _checksums(state), "draws": _checksums(draws)}:
+        checks = [*_checks(run["checksums"]["state"], state), *_checks(run["checksums"]["draws"], draws)]
+        if not all(checks):
             raise RefusedError("its contents do not have the checksums that were written with them")
         for name in sorted(run["environment"].keys() | self.environment.keys()):
             then, now = run["environment"].get(name), self.environment.get(name)
@@ -218,6 +220,7 @@ class Checkpointer:
                 if aside.exists():
                     aside.rmtree()
                 folder.rename(aside)
+            self.orbax.multihost.sync_global_processes(f"inbounds: set aside {step}")
             warnings.warn(
                 f"The checkpoint of step {step:,} cannot be used: {reason}. It is kept as {aside}; the run goes on from the "
                 "one before.",
@@ -245,7 +248,7 @@ def _unflatten(like: PyTree, leaves: dict[str, Any]) -> PyTree:
         if not getattr(leaf, "committed", True):  # nor is the new one to be tied to its device: it would compile again
             value = jnp.asarray(np.asarray(value)) if f"{i:04d}" in leaves else leaf
         if leaf.size and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            value = jax.random.wrap_key_data(value, impl=jax.random.key_impl(leaf))
+            value = _wrap_key(value, str(jax.random.key_impl(leaf)))
         new.append(value)
     return jax.tree.unflatten(treedef, new)
 
@@ -265,6 +268,17 @@ def _checksums(leaves: dict[str, Any]) -> dict[str, int]:
         for name, leaf in leaves.items()
         if getattr(leaf, "is_fully_addressable", True)
     }
+
+
+def _checks(written: dict[str, int], leaves: dict[str, Any]) -> list[bool]:
+    """Whether each leaf is what was written; of those on several processes, then or now, Orbax knows best."""
+    found = _checksums(leaves)
+    return [written[name] == found[name] for name in written.keys() & found.keys()]
+
+
+@partial(jax.jit, static_argnums=1)
+def _wrap_key(bits: jax.Array, implementation: str) -> jax.Array:
+    return jax.random.wrap_key_data(bits, impl=implementation)
 
 
 def _first_line(error: Exception) -> str:

@@ -116,6 +116,7 @@ class Draws:
             raise ValueError(
                 "The log likelihood of each datum is not known: the posterior has no `log_likelihood` with `data` in arrays."
             )
+        assert posterior.num_data is not None
         likelihood, rows = posterior.log_likelihood, max(1, 2**22 // (self.num_chains * self.num_draws))
         theta = jax.tree.map(np.asarray, self.theta)
         terms = jax.jit(jax.vmap(jax.vmap(likelihood, in_axes=(0, None)), in_axes=(0, None)))
@@ -213,6 +214,9 @@ class Record:
         self.step_size = step_size
         self.rows: list[Rows] = []
         self.counts: list[np.ndarray] = []  # steps done at each kept draw
+
+    on_disk = False
+    place = "`error.draws`"
 
     def __enter__(self) -> Record:
         return self

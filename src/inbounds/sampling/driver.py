@@ -126,7 +126,8 @@ def sample(
     if hasattr(source, "feed"):  # data from disk: arrays come buffer by buffer
         run.feed = source.feed(batch_key, num_chains, program.block_steps, num_steps)
     with run.feed:
-        carry = run.open(Carry(state, collected), store, checkpoint, resume, seed=int(seed), init=init)
+        settings = dict(seed=int(seed), init=init, batch_size=wanted[0], batching=wanted[1])
+        carry = run.open(Carry(state, collected), store, checkpoint, resume, settings)
         return run.go(carry, progress)
 
 
@@ -151,7 +152,7 @@ class _Run:
         self.throws = True
         self.done = 0
 
-    def open(self, carry: Carry, store: Any, checkpoint: Any, resume: bool, **settings: Any) -> Carry:
+    def open(self, carry: Carry, store: Any, checkpoint: Any, resume: bool, settings: dict[str, Any]) -> Carry:
         """Open the store and the checkpoints; the carry of the latest of them where the run is resumed."""
         if resume and checkpoint is None:
             raise ValueError("resume=True needs the `checkpoint` folder that the interrupted run was given.")
@@ -188,7 +189,8 @@ class _Run:
     def _go(self, carry: Carry, progress: bool) -> Draws:
         program, length = self.program, self.program.block_steps
         done, blocks, began = self.done, 1, time.perf_counter() - self.seconds
-        interrupts, bar = Interrupts(), progress_bar(self.num_steps, done, progress, program.kernel.name)
+        interrupts = Interrupts(terminate=self.checkpointer is not None or self.record.on_disk)
+        bar = progress_bar(self.num_steps, done, progress, program.kernel.name)
         with interrupts, self.record, bar:
             while done < self.num_steps:
                 every = program.kernel.refresh_every
@@ -231,9 +233,9 @@ class _Run:
             saver.save(done, carry, self.keys, self.record, time.perf_counter() - began)
         if stop:
             draws = self._draws(carry, done, began)
-            message = f"stopped after {done:,} of {self.num_steps:,} steps. "
-            message += saver.how_to_resume() if saver is not None else "The draws until then are in `error.draws`."
-            raise interrupts.end(stop, message, draws)
+            place = self.record.place
+            message = f"stopped after {done:,} of {self.num_steps:,} steps. The draws until then are in {place}."
+            raise interrupts.end(stop, message if saver is None else f"{message} {saver.how_to_resume()}", draws)
 
     def _next_blocks(self, blocks: int, seconds: float) -> int:
         """As many blocks as fit `CHUNK_SECONDS`, growing at most 64-fold (the first chunk compiles)."""

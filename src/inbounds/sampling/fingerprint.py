@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from importlib.metadata import version
 from typing import Any
@@ -10,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inbounds.data.arrays import is_source
+from inbounds.kernels.base import Given
 from inbounds.sampling.program import Program
 from inbounds.trees import PyTree, variable_name
 
@@ -18,37 +21,42 @@ ROWS = 4_096  # of the data are looked at
 
 
 def fingerprint(program: Program, *, phi: PyTree, step_size: Any, init: Any, **settings: Any) -> dict[str, Any]:
-    """Names and texts, or numbers, of everything that decides the draws but the code of the model.
+    """Texts and numbers that say what decides the draws, by name: all but the code of the model.
 
-    `settings` are further numbers and texts: seed, burn-in.
+    Nothing in it depends on the devices: a run may go on with more or fewer of them.
+
+    Args:
+        program: what is run.
+        phi: shapes of phi of one chain.
+        step_size: numbers, or the schedule.
+        init: where the chains start, as the user said it.
+        settings: further numbers and texts, such as the seed.
     """
     kernel = program.kernel
     return {
         "kernel": kernel.name,
-        **{f"kernel's {name}": _text(value) for name, value in kernel.config},
+        **{f"{name} of the kernel": _text(value) for name, value in kernel.config},
         "gradient": _text(kernel.estimator.config),
-        "transforms": [str(getattr(t, "name", t)) for t in kernel.space.leaves()],
-        "variables": {
-            variable_name(path): f"{leaf.dtype}{list(leaf.shape)}"
-            for path, leaf in jax.tree_util.tree_leaves_with_path(phi)
-        },
+        "transforms": ", ".join(str(getattr(t, "name", t)) for t in kernel.space.leaves()),
+        "variables": _shapes(phi),
         "step_size": _step_size(step_size),
-        "data": _data(program.source),
+        "data": _data(kernel.posterior.data),
         "init": _text(init),
         "collect": _text(program.collector),
         "num_chains": program.num_chains,
         "thin": program.thin,
         "block_steps": program.block_steps,
-        **settings,
+        **{name: value if isinstance(value, int) else _text(value) for name, value in settings.items()},
     }
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """In words, what differs: "seed is 1 there and 0 here"."""
+    """In words, what differs: "seed is 1 there and 0 here". What is None on one side is not known there."""
+    both = old | new
     return [
-        f"{name} is {old.get(name)} there and {new.get(name)} here"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
+        f"{name} is {old.get(name, 'not set')} there and {new.get(name, 'not set')} here"
+        for name in both
+        if old.get(name, "") != new.get(name, "") and None not in (old.get(name, ""), new.get(name, ""))
     ]
 
 
@@ -64,44 +72,48 @@ def _step_size(step_size: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """The value in words that are the same in the next process: no addresses, arrays by their contents."""
+    """The value in words that are the same in the next process: no addresses, and arrays by their contents."""
     if value is None or isinstance(value, bool | int | float | str):
-        return repr(value)
+        return str(value)
     if isinstance(value, tuple | list):
         return f"({', '.join(map(_text, value))})"
-    if hasattr(value, "value") and type(value).__name__ == "_Unhashable":
-        return _contents(value.value)
-    if callable(value) and hasattr(value, "__qualname__"):
+    if hasattr(value, "dtype"):
+        return f"{value.dtype}{list(value.shape)} with checksum {_checksum(value)}"
+    if dataclasses.is_dataclass(value):
+        fields = (f"{field.name}={_text(getattr(value, field.name))}" for field in dataclasses.fields(value))
+        return f"{type(value).__name__}({', '.join(fields)})"
+    if isinstance(value, Given):
+        return _text(value.value)
+    if hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
-    fields = getattr(value, "__dataclass_fields__", None)
-    if fields is not None:
-        return f"{type(value).__name__}({', '.join(f'{name}={_text(getattr(value, name))}' for name in fields)})"
-    return _contents(value)
+    leaves = jax.tree_util.tree_leaves_with_path(value)
+    if leaves and leaves[0][0]:  # a tree
+        return ", ".join(f"{variable_name(path)}: {_text(leaf)}" for path, leaf in leaves)
+    return type(value).__name__
 
 
-def _contents(tree: PyTree) -> str:
-    parts = [
-        f"{np.asarray(leaf).dtype}{list(np.shape(leaf))}#{zlib.crc32(np.ascontiguousarray(leaf).tobytes()):08x}"
-        if hasattr(leaf, "dtype") or isinstance(leaf, float | int)
-        else type(leaf).__name__
-        for leaf in jax.tree.leaves(tree)
-    ]
-    return ", ".join(parts)
-
-
-def _data(source: Any) -> str:
-    """Shapes of the data and a checksum of some of their rows; a source may answer for itself."""
-    own = getattr(source, "fingerprint", None)
-    if own is not None:
-        return str(own() if callable(own) else own)
-    name, data = type(source).__name__, getattr(source, "data", None)
+def _data(data: Any) -> str | None:
+    """Shapes of the data and a checksum of some of their rows; None where each process has rows of its own."""
     if data is None:
-        return name
-    rows = jax.tree.leaves(data)[0].shape[0]
-    some = _contents(jax.tree.map(_some_rows, data))
-    return f"{name} of {getattr(source, 'batch_size', None)} of {rows} rows, among them {some}"
+        return "none"
+    if hasattr(data, "batches"):  # on disk
+        return repr(data)
+    if is_source(data):
+        return _text(data)
+    if jax.process_count() > 1:
+        return None
+    checksums = " ".join(_checksum(_some_rows(leaf)) for leaf in jax.tree.leaves(data))
+    return f"{_shapes(data)}, checksum {checksums}"
+
+
+def _shapes(tree: PyTree) -> str:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return ", ".join(f"{variable_name(path)} {leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves)
+
+
+def _checksum(array: Any) -> str:
+    return f"{zlib.crc32(np.ascontiguousarray(array).tobytes()):08x}"
 
 
 def _some_rows(leaf: Any) -> np.ndarray:
-    rows = np.unique(np.linspace(0, leaf.shape[0] - 1, ROWS).astype(int))
-    return np.asarray(leaf[rows])
+    return np.asarray(leaf[np.unique(np.linspace(0, leaf.shape[0] - 1, ROWS).astype(int))])

@@ -29,15 +29,19 @@ class Interrupts:
     """While it is entered, a signal is only noted: `pending` is its number. A second Ctrl-C does not wait.
 
     Only the main thread can handle signals; in others, and for signals that are ignored, nothing changes.
+
+    Args:
+        terminate: whether SIGTERM, too, is to wait for the end of a chunk: where something outlives the process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, terminate: bool):
+        self.signals = (signal.SIGINT, signal.SIGTERM) if terminate else (signal.SIGINT,)
         self.pending = 0
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in self.signals:
                 handler = signal.getsignal(number)
                 if handler not in (signal.SIG_IGN, None):
                     self.before[number] = handler

@@ -99,6 +99,8 @@ class StoredRecord(Record):
         position: with how many of its draws to go on; None starts it anew.
     """
 
+    on_disk = True
+
     def __init__(
         self,
         program: Program,
@@ -112,6 +114,7 @@ class StoredRecord(Record):
     ):
         super().__init__(program, burn_in, step_size)
         self.store = _Store(os.fspath(url))
+        self.place = f"the store {self.store.url}"
         self.waiting: list[tuple[Rows, np.ndarray]] = []
         self.written = position or 0
         self.layout = _Layout(program, phi if program.keeps_draws else None)
@@ -302,7 +305,12 @@ class _Store:
 
     def _attributes(self) -> dict | None:
         document = sync(self.staged.get(METADATA, default_buffer_prototype()))
-        return None if document is None else json.loads(document.to_bytes()).get("attributes", {})
+        if document is None:
+            return None
+        try:
+            return dict(json.loads(document.to_bytes())["attributes"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{self.url} holds something else: its {METADATA} is not one of ours.") from error
 
     def _is_empty(self) -> bool:
         async def names() -> list[str]:
