@@ -32,7 +32,7 @@ from inbounds.trees import PyTree
 KERNELS: dict[str, Any] = {"sgld": sgld, "leimkuhler_matthews": leimkuhler_matthews}
 EVALUATE_EVERY = 25  # steps between two draws that enter the averages
 PAIRS = 2**15  # predicted at once
-LARGEST_STEP = 0.1  # in units of the inverse curvature: beyond it the discretisation shows, however good the gradient
+LARGEST_STEP = 0.03  # in units of the inverse curvature: beyond it the discretisation shows, however good the gradient
 
 
 class UnknownLabelWarning(UserWarning):

@@ -1,0 +1,190 @@
+"""The factor model against its formulas, and the estimator on ratings whose factors are known."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy import stats
+from sklearn.base import clone
+
+import inbounds as ib
+from inbounds.data.ratings import Ratings
+from inbounds.models.factors import CENTRE, LIKELIHOODS, FactorModel
+from inbounds.models.nmf import UnknownLabelWarning, as_ratings
+
+USERS, ITEMS = 60, 40
+
+
+def table(seed=0, share=0.5):
+    random = np.random.default_rng(seed)
+    truth = random.gamma(2, 0.5, (USERS, 3)) @ random.gamma(2, 0.5, (ITEMS, 3)).T
+    user, item = np.nonzero(random.random(truth.shape) < share)
+    return user, item, np.clip(np.round(truth[user, item] + 0.3 * random.standard_normal(len(user))), 0, 9)
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    return Ratings.from_columns(*table())
+
+
+@pytest.fixture(scope="module")
+def fitted(ratings):
+    return ib.models.BayesianNMF(3, likelihood="gaussian", iterations=1_500, batch_size=300, keep=30).fit(ratings)
+
+
+@pytest.mark.parametrize("offsets", [False, True])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_the_likelihood_is_that_of_its_mean(ratings, likelihood, offsets):
+    """Differences of log likelihoods between two positions are those of SciPy's distributions at the predicted means."""
+    model = FactorModel.of(ratings, 3, likelihood, offsets)
+    batch = {"user": ratings.user, "item": ratings.item, "rating": ratings.rating}
+    positions = [model.start(jax.random.key(seed)) for seed in (0, 1)]
+    ours = [np.asarray(model.log_likelihood(theta, batch), float) for theta in positions]
+    means = [np.asarray(model.predict(theta, ratings.user, ratings.item), float) for theta in positions]
+    exact = {
+        "poisson": lambda mean: stats.poisson.logpmf(ratings.rating, mean),
+        "gaussian": lambda mean: stats.norm.logpdf(ratings.rating, mean, model.spread / np.sqrt(1.5)),
+        "binomial": lambda mean: stats.binom.logpmf(ratings.rating, 9, mean / 9),
+    }[likelihood]
+    np.testing.assert_allclose(ours[1] - ours[0], exact(means[1]) - exact(means[0]), rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("offsets", [False, True])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_the_preconditioner_is_one_over_the_curvature(ratings, likelihood, offsets):
+    """At draws from the prior, within a factor of three: it sets the scale of steps, nothing else."""
+    model = FactorModel.of(ratings, 3, likelihood, offsets)
+    theta = model.start(jax.random.key(0))
+    transform = ib.transforms.Softplus()
+    batch = {"user": ratings.user, "item": ratings.item, "rating": model.predict(theta, ratings.user, ratings.item)}
+
+    def energy(phi):  # of W alone, with ratings at their means: the expected curvature
+        return -jnp.sum(model.log_likelihood(theta | {"W": transform(phi)}, batch))
+
+    phi = transform.inv(theta["W"])
+    curvature = jnp.stack([jax.jvp(jax.grad(energy), (phi,), (_unit(phi, r),))[1][:, r] for r in range(3)], axis=1)
+    _, _, prior = model._information()
+    slope = transform.derivative(transform.inv(jnp.float32(model.typical_factor)))
+    scales = model.preconditioner(ratings)["W"]
+    ratio = np.asarray((curvature + slope**2 * prior) * scales).mean()
+    assert 1 / 3 < ratio < 3
+
+
+def _unit(phi, column):
+    return jnp.zeros_like(phi).at[:, column].set(1.0)
+
+
+def test_the_prior_mean_matches_the_ratings(ratings):
+    model = FactorModel.of(ratings, 20)
+    assert model.rank / model.prior_rate**2 == pytest.approx(ratings.rating.mean(), rel=1e-6)
+    draws = np.random.default_rng(0).exponential(1 / model.prior_rate, (2, 4_000, 20))
+    assert np.sum(draws[0] * draws[1], axis=1).mean() == pytest.approx(ratings.rating.mean(), rel=0.05)
+
+
+def test_it_learns_the_table_and_its_intervals_cover(fitted):
+    user, item, rating = table(seed=0, share=1.0)
+    seen = set(zip(*table()[:2], strict=True))
+    fresh = np.array([(u, i) not in seen for u, i in zip(user, item, strict=True)])
+    user, item, rating = user[fresh], item[fresh], rating[fresh]
+    error = np.sqrt(np.mean((fitted.predict(user, item) - _truth()[user, item]) ** 2))
+    assert error < 0.4 < rating.std() / 3
+    low, high = fitted.predict_interval(user, item, level=0.9)
+    assert np.mean((_truth()[user, item] > low) & (_truth()[user, item] < high)) > 0.85
+    assert fitted.score((user, item, rating)) > -0.7
+    assert fitted.history_["rmse"][-1] <= fitted.history_["single_rmse"][-20:].mean()
+    assert 0.5 < fitted.dispersion_ < 2
+
+
+def _truth():
+    random = np.random.default_rng(0)
+    return random.gamma(2, 0.5, (USERS, 3)) @ random.gamma(2, 0.5, (ITEMS, 3)).T
+
+
+def test_recommendations_are_the_best_items_not_yet_rated(fitted, ratings):
+    user = 7
+    rated = set(ratings.item[ratings.user == user].tolist())
+    best = fitted.recommend(user, n=5)
+    assert not rated & set(best.items.tolist())
+    others = [i for i in range(ITEMS) if i not in rated and i not in best.items]
+    assert best.mean.min() >= fitted.predict(user, others).max()
+    assert np.all(np.diff(best.mean) <= 0)
+    assert np.all(best.std > 0)
+    assert len(fitted.recommend(user, n=ITEMS, exclude_rated=False).items) == ITEMS
+
+
+def test_unknown_labels_get_the_priors_answer_and_a_flag(fitted):
+    with pytest.warns(UnknownLabelWarning, match="1 of 2 pairs"):
+        mean = fitted.predict([7, 10_000], [3, 3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again, std, known = fitted.predict([7, 10_000], [3, 3], return_std=True, return_known=True)
+    assert np.array_equal(mean, again)
+    assert known.tolist() == [True, False]
+    factor = fitted.model_.typical_factor  # of the unknown user, on the item's own factors
+    expected = factor * fitted.draws_["H"][:, 3].astype(float).sum(axis=1).mean()
+    assert mean[1] == pytest.approx(expected, rel=1e-3)
+    assert std[1] > std[0]
+    with pytest.warns(UnknownLabelWarning, match="prior's choice"):
+        assert len(fitted.recommend(10_000, n=3).items) == 3
+
+
+def test_factors_are_positive_means_with_spreads(fitted):
+    factors = fitted.factors()
+    assert factors.users.shape == factors.users_std.shape == (USERS, 3)
+    assert factors.items.shape == (ITEMS, 3)
+    assert all(np.all(x > 0) for x in factors)
+    kept = fitted.draws_["W"][:, :USERS].astype(float).mean(axis=0)
+    assert np.corrcoef(kept.ravel(), factors.users.ravel())[0, 1] > 0.95
+
+
+def test_it_survives_a_file(fitted, tmp_path):
+    again = ib.models.BayesianNMF.load(fitted.save(tmp_path / "model.npz"))
+    assert again.get_params() == fitted.get_params()
+    assert np.array_equal(again.predict(3, [1, 2, 3]), fitted.predict(3, [1, 2, 3]))
+    assert np.array_equal(again.recommend(5).items, fitted.recommend(5).items)
+    assert np.array_equal(again.factors().users_std, fitted.factors().users_std)
+    assert np.array_equal(again.history_["rmse"], fitted.history_["rmse"])
+    (tmp_path / "other.npz").write_bytes((tmp_path / "model.npz").read_bytes()[:-200])
+    with pytest.raises(ValueError, match="not a saved BayesianNMF, or is damaged"):
+        ib.models.BayesianNMF.load(tmp_path / "other.npz")
+
+
+def test_it_follows_scikit_learn():
+    model = ib.models.BayesianNMF(5, likelihood="binomial", keep=7)
+    assert clone(model).get_params() == model.get_params()
+    assert model.set_params(rank=6) is model
+    assert repr(model) == "BayesianNMF(rank=6, likelihood='binomial', keep=7)"
+    with pytest.raises(ValueError, match="has no parameter 'size'"):
+        model.set_params(size=3)
+    with pytest.raises(ValueError, match="not fitted yet"):
+        model.predict([1], [1])
+
+
+def test_every_form_of_ratings_is_the_same(ratings):
+    user, item, rating = table()
+    matrix = scipy.sparse.coo_array((rating, (user, item)), shape=(USERS, ITEMS))
+    columns = np.stack([user, item, rating], axis=1)
+    for form in (as_ratings(ratings), as_ratings(matrix), as_ratings(columns), as_ratings(columns[:, :2], rating)):
+        np.testing.assert_array_equal(form.to_sparse().toarray(), ratings.to_sparse().toarray())
+        assert form.user_ids.dtype.kind == "i"
+    with pytest.raises(ValueError, match="three columns"):
+        as_ratings(np.ones((5, 4)))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"rank": 0}, "`rank` must be a positive whole number"),
+        ({"likelihood": "cauchy"}, "Unknown likelihood 'cauchy'. Known: poisson, gaussian, binomial"),
+        ({"offsets": True, "prior_rate": 1.0}, "leave one out"),
+        ({"step_size": "large"}, 'or "auto"'),
+        ({"kernel": "gibbs"}, "Unknown kernel 'gibbs'"),
+        ({"burn_in": 1.0}, "`burn_in` is a share"),
+    ],
+)
+def test_wrong_parameters_are_named(ratings, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        ib.models.BayesianNMF(**parameters).fit(ratings)
