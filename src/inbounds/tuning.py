@@ -2,6 +2,10 @@
 
 `tune` minimises a loss over one step size, or over several named parameters. It keeps its trials in memory, in a journal
 file, or in a database that many machines share; run again with the same name and storage, it goes on where it stopped.
+
+Workers that share a study divide its trials exactly. A trial belongs to the worker that asked for it, and shows a sign of
+life while it runs; one that shows none for a while, because its worker was killed, is given up and asked for again. Nobody's clock
+is compared with anybody else's: a worker watches whether the signs of the others change.
 """
 
 import contextlib
@@ -9,6 +13,8 @@ import dataclasses
 import html
 import math
 import os
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,9 +23,13 @@ from urllib.parse import unquote
 
 import numpy as np
 
-__all__ = ["Integer", "LogUniform", "TuningInterrupted", "TuningResult", "Uniform", "tune"]
+__all__ = ["Integer", "LogUniform", "StorageError", "TuningInterrupted", "TuningResult", "Uniform", "tune"]
 
 _EDGE = 0.05  # an optimum this close to an end, as a share of the range, is at the edge
+SIGN_SECONDS = 10.0  # between two signs of life of a running trial
+GRACE_SECONDS = 60.0  # without a sign of life, after which a trial is given up
+POLL_SECONDS = 0.5  # between two looks at the others, when they work on all that is left
+_SIGN = "sign of life"
 
 
 class LogUniform(NamedTuple):
@@ -65,6 +75,10 @@ class Integer(NamedTuple):
 
 
 Parameter = LogUniform | Uniform | Integer
+
+
+class StorageError(RuntimeError):
+    """The database of a study cannot be reached or used. The message shows nothing secret of its URL."""
 
 
 class TuningInterrupted(KeyboardInterrupt):
@@ -170,10 +184,11 @@ def tune(
         objective: `objective(step_size) -> loss`. With `parameters` it gets each as a keyword argument. With `batch`
             above 1 it gets arrays of that length and returns as many losses.
         low, high: the range of the step size, searched on the log scale.
-        trials: how many finished trials, pruned ones and those already in the storage included, end the search.
+        trials: how many finished trials, pruned ones and those already in the storage included, end the search: exactly
+            so many, however many workers share the study and whichever of them are killed.
         seed: of the search.
         storage: None for memory, a path for a journal file, or a database URL such as `postgresql://...`, through which
-            several machines can work on one study. The URL's password is never shown.
+            several machines can work on one study (`pip install "inbounds[postgres]"`). The URL's password is never shown.
         parameters: what to search instead of one step size: names to `LogUniform`, `Uniform` or `Integer`.
         name: of the study; the same name in the same storage is gone on with.
         batch: trials asked at once, for an objective vectorised on the device. It always sees arrays of this length:
@@ -184,23 +199,32 @@ def tune(
     Raises:
         TuningInterrupted: on Ctrl-C, with the best so far as `.result`.
         RuntimeError: when no trial had a finite loss.
+        StorageError: when the database cannot be reached.
     """
     space = _space(low, high, parameters)
     _validate(objective, trials, seed, batch, direction, name)
     search = _Search(_optuna(), storage, name, direction, space, int(seed), shared=batch > 1 or storage is not None)
-    call = objective if parameters is None else _by_keyword(objective, space)
-    with _bar(progress, trials, search.finished(), name) as bar:
+    with contextlib.closing(search):
+        return _search(
+            search, objective if parameters is None else _by_keyword(objective, space), trials, batch, progress
+        )
+
+
+def _search(search: "_Search", call: Callable, trials: int, batch: int, progress: bool) -> TuningResult:
+    """Run trials until there are enough."""
+    with _bar(progress, trials, search.finished(), search.name) as bar:
         try:
             while (finished := search.finished()) < trials:
                 bar.update(finished - bar.n)
-                search.run(call, min(batch, trials - finished), batch)
+                if not search.run(call, batch, trials):
+                    time.sleep(POLL_SECONDS)  # others work on all that is left
             bar.update(search.finished() - bar.n)
         except KeyboardInterrupt:
             raise TuningInterrupted(search.result(), search.finished(), trials) from None
     result = search.result()
     if result is None:
         raise RuntimeError(
-            f"none of the {search.finished()} trials of {name!r} had a finite loss in {_describe(space)}; "
+            f"none of the {search.finished()} trials of {search.name!r} had a finite loss in {_describe(search.space)}; "
             "lower the upper end of the range, and check the objective at one small value by hand."
         )
     return result
@@ -212,28 +236,45 @@ class _Search:
     def __init__(self, optuna, storage, name, direction, space, seed, shared):
         self.optuna, self.name, self.direction, self.space, self.seed = optuna, name, direction, space, seed
         self.shared = shared
+        self.watches = storage is not None  # nobody else sees a study in memory
+        self.seen: dict[
+            int, tuple[Any, float]
+        ] = {}  # running trials: their last sign of life, and when it was new here
         self.quiet = _quietly(optuna, storage)
         with self.quiet():
+            self.storage = _create(lambda: _open(storage))
             self.study = optuna.create_study(
-                storage=_open(storage), study_name=name, direction=direction, load_if_exists=True
+                storage=self.storage, study_name=name, direction=direction, load_if_exists=True
             )
             stored = self.study.user_attrs.get("parameters")
             found = self.study.direction.name.lower()
             if stored is None:
                 self.study.set_user_attr("parameters", _describe(space))
         if found != direction or stored not in (None, _describe(space)):
+            self.close()
             raise ValueError(
                 f"the storage holds a study {name!r} that is to {found} over {stored}; this one is to {direction} over "
                 f"{_describe(space)}. Give another `name`, or the same ranges."
             )
 
-    def run(self, call: Callable, count: int, batch: int) -> None:
-        """Ask for `count` trials, evaluate them, and record what came out, whatever happens."""
+    def close(self) -> None:
+        """Leave no connection to a database behind."""
+        if hasattr(self.storage, "engine"):
+            self.storage.remove_session()
+            self.storage.engine.dispose()
+
+    def run(self, call: Callable, batch: int, trials: int) -> bool:
+        """Ask for up to `batch` trials, evaluate them, and record what came out; False if none is left to ask for."""
         with self.quiet():
-            asked = [self._ask() for _ in range(count)]
+            free = trials - self.finished() - self._running()
+            asked = [self._ask(trials) for _ in range(min(batch, free))]
+        asked = [one for one in asked if one is not None]
+        if not asked:
+            return False
         pending = [trial for trial, _ in asked]
         try:
-            losses = _evaluate(call, [values for _, values in asked], batch, self.space)
+            with self._signs_of_life(pending):
+                losses = _evaluate(call, [values for _, values in asked], batch, self.space)
             for trial, loss in zip(list(pending), losses, strict=True):
                 with self.quiet():
                     self._tell(trial, loss)
@@ -241,22 +282,71 @@ class _Search:
         finally:
             for trial in pending:
                 with self.quiet():
-                    self.study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
+                    self._end(trial, state=self.optuna.trial.TrialState.FAIL)
+        return True
 
-    def _ask(self):
+    def _ask(self, trials: int):
         trial = self.study.ask()
         # Seeded by its place among the trials that count, so that a study resumed after a failure repeats itself.
         failed = self.optuna.trial.TrialState.FAIL
         place = sum(t.number < trial.number and t.state != failed for t in self.study.get_trials(deepcopy=False))
+        if place >= trials:  # another worker was faster; numbers are given in one order, so exactly `trials` go on
+            self._end(trial, state=failed)
+            return None
         seed = int(np.random.SeedSequence([self.seed, place]).generate_state(1)[0])
         self.study.sampler = self.optuna.samplers.TPESampler(seed=seed, multivariate=False, constant_liar=self.shared)
         return trial, {name: parameter.suggest(trial, name) for name, parameter in self.space.items()}
 
     def _tell(self, trial, loss: float) -> None:
         if math.isfinite(loss):
-            self.study.tell(trial, loss)
+            self._end(trial, loss)
         else:
-            self.study.tell(trial, state=self.optuna.trial.TrialState.PRUNED)
+            self._end(trial, state=self.optuna.trial.TrialState.PRUNED)
+
+    def _end(self, trial, loss: float | None = None, state: Any = None) -> None:
+        """Record how a trial ended, unless another worker has given it up: then it is that one's to repeat."""
+        with contextlib.suppress(self.optuna.exceptions.UpdateFinishedTrialError):
+            self.study.tell(trial, loss, state=state, skip_if_finished=True)
+
+    def _running(self) -> int:
+        """How many trials run, here or elsewhere; those without a sign of life are given up."""
+        states, now = self.optuna.trial.TrialState, time.monotonic()
+        running = self.study.get_trials(deepcopy=False, states=(states.RUNNING,))
+        count = 0
+        for trial in running if self.watches else ():
+            sign = trial.user_attrs.get(_SIGN)
+            if trial.number not in self.seen or self.seen[trial.number][0] != sign:
+                self.seen[trial.number] = (sign, now)
+            if now - self.seen[trial.number][1] > GRACE_SECONDS:
+                with contextlib.suppress(ValueError, self.optuna.exceptions.UpdateFinishedTrialError):
+                    self.study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
+            else:
+                count += 1
+        return count
+
+    @contextlib.contextmanager
+    def _signs_of_life(self, pending: list) -> Iterator[None]:
+        """While an objective runs, let the trials' other watchers know that it does."""
+        if not self.watches:
+            yield
+            return
+        ended = threading.Event()
+
+        def show() -> None:
+            count = 0
+            while not ended.wait(SIGN_SECONDS):
+                count += 1
+                for trial in pending:
+                    with contextlib.suppress(Exception):  # one sign less; the objective goes on
+                        trial.set_user_attr(_SIGN, count)
+
+        thread = threading.Thread(target=show, name="inbounds-tune", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def _finished(self) -> list:
         states = self.optuna.trial.TrialState
@@ -330,14 +420,46 @@ def _optuna():
 
 def _open(storage):
     """An Optuna storage from None, a path or a URL."""
-    if storage is None or (isinstance(storage, str) and "://" in storage):
-        return storage
+    if storage is None:
+        return None
+    if isinstance(storage, str) and "://" in storage:
+        return _open_database(storage)
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
     path = Path(storage).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
     return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _open_database(url: str):
+    """A database; PostgreSQL through psycopg, and given up after ten seconds where it does not answer."""
+    from optuna.storages import RDBStorage
+
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("postgresql", "postgres"):
+        return RDBStorage(url)
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise ImportError('a study in PostgreSQL needs psycopg: pip install "inbounds[postgres]"') from error
+    options = {"pool_pre_ping": True, "connect_args": {"connect_timeout": 10}}
+    return RDBStorage(f"postgresql+psycopg://{rest}", engine_kwargs=options)
+
+
+def _create(opened: Callable) -> Any:
+    """Open a storage; again, where another worker made the tables of a new database at the same moment."""
+    for pause in (0.2, 0.5, 1.0, 2.0):
+        try:
+            return opened()
+        except Exception as error:
+            text = str(error)
+            if not any(
+                sign in text for sign in ("already exists", "duplicate key", "StorageInternalError", "no such table")
+            ):
+                raise
+            time.sleep(pause * (1 + os.getpid() % 7 / 7))
+    return opened()
 
 
 def _quietly(optuna, storage) -> Callable:
@@ -358,7 +480,9 @@ def _quietly(optuna, storage) -> Callable:
             message = str(error)
             for secret, shown in secrets:
                 message = message.replace(secret, shown)
-            raise RuntimeError(f"the study's database failed: {type(error).__name__}: {message}") from None
+            if isinstance(error, ImportError):
+                raise ImportError(message) from None
+            raise StorageError(f"the study's database failed: {type(error).__name__}: {message}") from None
         finally:
             optuna.logging.set_verbosity(verbosity)
 
