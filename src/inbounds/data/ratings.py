@@ -90,8 +90,8 @@ class Ratings:
 
         Empty rows and columns are kept: user 7 is row 7.
         """
-        if not scipy.sparse.issparse(matrix) or matrix.ndim != 2:
-            raise DataError(f"Expected a scipy.sparse matrix of users by items; got {type(matrix).__name__}.")
+        if not scipy.sparse.issparse(matrix) or matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+            raise DataError(f"Expected a scipy.sparse matrix of numbers, users by items; got {matrix!r}.")
         entries = matrix.tocoo()
         labels = tuple(np.arange(size) for size in matrix.shape)
         codes = (entries.row.astype(np.int32), entries.col.astype(np.int32))
@@ -170,10 +170,13 @@ def load_ratings(
     wanted = (user, item, rating)
     if scipy.sparse.issparse(source):
         return Ratings.from_sparse(source, duplicates)
-    if hasattr(source, "columns"):
+    if hasattr(source, "columns"):  # pandas, Polars, PyArrow
         return _from_frame(source, wanted, duplicates)
     if not isinstance(source, str | os.PathLike):
-        raise DataError(f"Expected a path, a scipy.sparse matrix or a data frame; got {type(source).__name__}.")
+        raise DataError(
+            f"Expected a path, a scipy.sparse matrix or a data frame; got {type(source).__name__}. Three arrays go through "
+            "`Ratings.from_columns`."
+        )
     found = _locate(Path(source).expanduser())
     if format == "parquet" or (format is None and found.name.endswith(".parquet")):
         return _read_parquet(found, wanted, duplicates)
@@ -231,8 +234,11 @@ def _locate(path: Path) -> _Table:
         found = _choose([str(entry.relative_to(path)) for entry in inside], (*TABLES, ".zip"), path)
         return _locate(path / found)
     if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            return _Table(path, _choose(archive.namelist(), TABLES, path))
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return _Table(path, _choose(archive.namelist(), TABLES, path))
+        except zipfile.BadZipFile as error:
+            raise DataError(f"{path} is not a readable zip archive ({error}).") from error
     return _Table(path)
 
 
@@ -260,6 +266,7 @@ def _base(name: str) -> str:
 SEPARATORS = {"csv": b",", "tsv": b"\t", "dat": b"::"}
 GUESSES = (b"::", b"\t", b",", b";", b"|", b" ")
 BLOCK = 1 << 24  # bytes parsed at a time
+LONGEST_LABEL = 250  # characters
 LONGEST_LINE = 1 << 20  # without an end of line for so long, a file is not a table
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 MOVIELENS_HEADER = ("userid", "movieid", "rating", "timestamp")
@@ -388,7 +395,8 @@ def _columns(
                 listing = ", ".join(repr(name) for name in names[:20])
                 what = f"no column {column!r}" if column else f"which column is the {kind} is not clear"
                 raise DataError(
-                    f"{where}: {what}. The columns are {listing}. Say it by `{kind}=`, a name or a position."
+                    f"{where}: {what}. The columns are {listing}. Say it by `{kind}=`, a name or a position from 0. "
+                    "(A first line whose rating is not a number is taken for a header.)"
                 )
             found.append(hits.index(True))
     if len(set(found)) < 3:
@@ -403,7 +411,7 @@ def _fold(name: str) -> str:
 
 def _fast_block(piece: bytes, layout: _Layout, line: int) -> _Block | None:
     """A block of plain lines, parsed as a whole; None where anything is out of the ordinary."""
-    if layout.quotes and b'"' in piece:
+    if not piece.isascii() or b"\0" in piece or (layout.quotes and b'"' in piece):
         return None
     separator = layout.separator
     if b"\r" in piece:
@@ -490,7 +498,9 @@ def _careful_block(piece: bytes, layout: _Layout, line: int, table: _Table) -> _
         for kind, label in (("user", user), ("item", item)):
             if not label:
                 raise DataError(f"{table}, line {number}: no {kind}: {_shown(raw)}.")
-            if layout.whole and not (label.isascii() and label.isdigit()):
+            if len(label) > LONGEST_LABEL:
+                raise DataError(f"{table}, line {number}: a {kind} of {len(label):,} characters: {_shown(raw)}.")
+            if layout.whole and not (label.isascii() and label.isdigit() and int(label) < 2**63):
                 raise DataError(
                     f"{table}, line {number}: the {kind} {label[:40]!r} is not a whole number: {_shown(raw)}."
                 )
@@ -500,6 +510,8 @@ def _careful_block(piece: bytes, layout: _Layout, line: int, table: _Table) -> _
         lines.append(number)
     with np.errstate(over="ignore"):  # beyond float32 is infinity, refused with the others
         values = np.array(ratings, np.float32)
+    if layout.whole:
+        return _Block(np.array(users, np.int64), np.array(items, np.int64), values, np.array(lines))
     return _Block(_labels(users), _labels(items), values, np.array(lines))
 
 
@@ -547,9 +559,10 @@ def _labels(texts: list[str]) -> np.ndarray:
 
 
 def _from_frame(frame: Any, wanted: tuple[Column | None, ...], duplicates: str) -> Ratings:
-    names = [str(name) for name in frame.columns]
+    keys = list(getattr(frame, "column_names", frame.columns))
+    names = [str(key) for key in keys]
     positions = _columns(names, len(names), wanted, "the data frame")
-    columns = [np.asarray(frame[frame.columns[position]]) for position in positions]
+    columns = [np.asarray(frame[keys[position]]) for position in positions]
     return _from_tables(columns, duplicates, "the data frame")
 
 
@@ -604,6 +617,8 @@ def _as_labels(labels: np.ndarray, kind: str, where: str) -> np.ndarray:
     for row, label in enumerate(texts):
         if label is None or label != label or label == "":
             raise DataError(f"{where}, row {row}: no {kind}.")
+        if len(str(label)) > LONGEST_LABEL:
+            raise DataError(f"{where}, row {row}: a {kind} of {len(str(label)):,} characters.")
     return _labels([str(label) for label in texts])
 
 
