@@ -35,7 +35,7 @@ from typing import IO, Any
 
 from tqdm.auto import tqdm
 
-MODULES = ("inbounds.data.images", "inbounds.data.movielens")
+MODULES = ("inbounds.data.images", "inbounds.data.movielens", "inbounds.data.bag_of_words")
 ENVIRONMENT = "INBOUNDS_DATA"
 PIECE = 1 << 18  # bytes read at a time
 TIMEOUT = 30.0  # seconds without an answer
@@ -89,6 +89,7 @@ class Dataset:
         files: what it is made of.
         parse: from its folder to what `load` returns.
         may_fetch: False where the publisher wants a person to agree to terms first; `add` takes the files then.
+        folders: other names that its folder may have, where somebody else has put it there.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Dataset:
     files: tuple[File, ...]
     parse: Callable[[Path], Any]
     may_fetch: bool = True
+    folders: tuple[str, ...] = ()
 
     @property
     def size(self) -> int | None:
@@ -138,7 +140,7 @@ def folder(given: str | os.PathLike | None = None) -> Path:
 
 def missing(name: str, data: str | os.PathLike | None = None) -> list[str]:
     """Names of the files of a data set that are not on disk."""
-    place = folder(data) / name
+    place = _place(dataset(name), data)
     return [file.name for file in dataset(name).files if _on_disk(place, file) is None]
 
 
@@ -152,7 +154,13 @@ def load(name: str, data: str | os.PathLike | None = None) -> Any:
             f"{entry.title} is not complete in {folder(data) / name}: {', '.join(absent)} missing. Run `{get}`, or point "
             f"--data or {ENVIRONMENT} to a folder that has it."
         )
-    return entry.parse(folder(data) / name)
+    return entry.parse(_place(entry, data))
+
+
+def _place(entry: Dataset, data: str | os.PathLike | None) -> Path:
+    """The folder of a data set: the first of its names that exists."""
+    places = [folder(data) / name for name in (entry.name, *entry.folders)]
+    return next((place for place in places if place.is_dir()), places[0])
 
 
 def fetch(
