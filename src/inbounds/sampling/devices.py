@@ -223,10 +223,9 @@ class Layout:
         """The same on every device."""
         return jax.tree.map(lambda leaf: _put(leaf, NamedSharding(self.mesh, P())), tree)
 
-    def make_chains(self, function: Callable, *arguments: PyTree) -> PyTree:
-        """`function(*arguments)`, a tree whose leading axis is the chain, made where it is to lie."""
-        shardings = self.shardings(jax.eval_shape(function, *arguments))
-        return jax.jit(function, out_shardings=shardings)(*arguments)
+    def make_chains(self, function: Callable, static: tuple, argument: PyTree) -> PyTree:
+        """`function(*static, argument)`, a tree whose leading axis is the chain, made where it is to lie."""
+        return _make_chains(self, function, static, argument)
 
     # Inside the compiled chunk.
 
@@ -246,6 +245,10 @@ class Layout:
             axis_names={CHAIN},
             check_vma=False,
         )
+
+    def everywhere(self, tree: PyTree) -> PyTree:
+        """The tree, of which every device that shares a chain makes a copy: small things are not worth sending."""
+        return jax.lax.with_sharding_constraint(tree, P()) if self.shard else tree
 
     def on_mesh(self, function: Callable) -> Callable:
         """`function`, compiled, where code that is mapped over the mesh's axes finds them."""
@@ -332,6 +335,12 @@ def lost_process(step: int, error: Exception) -> LostProcessError:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[0][:200]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _make_chains(layout: Layout, function: Callable, static: tuple, argument: PyTree) -> PyTree:
+    made = function(*static, argument)
+    return jax.lax.with_sharding_constraint(made, layout.shardings(made))
 
 
 @partial(jax.jit, static_argnums=1)

@@ -112,10 +112,10 @@ def sample(
     step_size = jnp.asarray(size, jax.tree.leaves(starts)[0].dtype)
     if layout is None:
         state = _start_chains(kernel, starts)
-        collected = None if collector is None else jax.vmap(collector.init)(starts)
+        collected = None if collector is None else _start_collectors(collector, starts)
     else:
-        state = layout.make_chains(partial(_start_chains, kernel), starts)
-        collected = None if collector is None else layout.make_chains(jax.vmap(collector.init), starts)
+        state = layout.make_chains(_start_chains, (kernel,), starts)
+        collected = None if collector is None else layout.make_chains(_start_collectors, (collector,), starts)
         keys = layout.put_chains(keys)
         arrays = arrays if layout.spreads else layout.put_copies(arrays)
         step_size = layout.put_chains(step_size) if step_size.ndim else layout.put_copies(step_size)
@@ -398,10 +398,7 @@ def _starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array, layout: 
     """Starts of all the chains, checked to lie inside; leading axis = chain."""
     draw = kernel.posterior.start if init is None else init
     if callable(draw) and layout is not None:
-        number = np.asarray(jax.random.key_data(key))
-        starts = layout.make_chains(
-            lambda: as_parameters(_draw_starts(draw, num_chains, jax.random.wrap_key_data(jnp.asarray(number))))
-        )
+        starts = layout.make_chains(_draw_starts_of, (draw, num_chains), np.asarray(jax.random.key_data(key)))
         for own in own_shards(starts):
             kernel.space.check(own)
         return starts
@@ -427,6 +424,10 @@ def _draw_starts(draw: Callable[[jax.Array], PyTree], num_chains: int, key: jax.
     return jax.vmap(lambda chain: draw(jax.random.fold_in(key, chain)))(jnp.arange(num_chains))
 
 
+def _draw_starts_of(draw: Callable[[jax.Array], PyTree], num_chains: int, key_data: jax.Array) -> PyTree:
+    return as_parameters(_draw_starts(draw, num_chains, jax.random.wrap_key_data(key_data)))
+
+
 def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
     """Whether `init` holds one start a chain: only where the priors say what shape one start has."""
     if kernel.posterior.priors is None:
@@ -442,6 +443,10 @@ def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
 @partial(jax.jit, static_argnums=0)
 def _start_chains(kernel: Kernel, starts: PyTree) -> Any:
     return jax.vmap(kernel.init)(starts)
+
+
+def _start_collectors(collector: Any, starts: PyTree) -> Any:
+    return jax.vmap(collector.init)(starts)
 
 
 @partial(jax.jit, static_argnums=0)

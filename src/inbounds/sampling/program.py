@@ -213,6 +213,8 @@ def _small_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     steps = first + jnp.arange(length)
     phi = jax.eval_shape(program.kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
     noise = jax.vmap(partial(_block_noise, phi, length), in_axes=(0, None), out_axes=1)(keys.noise, first // length)
+    if program.layout is not None:
+        noise = program.layout.everywhere(noise)
     plan = jax.vmap(program.source.plan, in_axes=(0, None), out_axes=1)(keys.batch, steps)
 
     def step(state, inputs):
