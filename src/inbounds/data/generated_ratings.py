@@ -57,7 +57,7 @@ def generate_ratings(
     half_stars: bool = True,
     user_tail: float = 0.64,
     item_tail: float = 2.1,
-    noise: float = 0.62,
+    noise: float = 0.6,
     seed: int = 0,
 ) -> Ratings:
     """Ratings with MovieLens' tails, histogram and structure, sorted by user and item; every user and item has some.
@@ -165,10 +165,10 @@ def _scores(
     liked = 0.3 * (popularity - popularity.mean()) / max(popularity.std(), 1e-9) + 0.95 * generator.standard_normal(
         num_items
     )
-    user_offset = math.sqrt(0.22 * structure) * generator.standard_normal(num_users)
+    user_offset = math.sqrt(0.21 * structure) * generator.standard_normal(num_users)
     item_offset = math.sqrt(0.43 * structure) * liked
     weight = np.sqrt(1 / np.arange(1, rank + 1))
-    weight *= math.sqrt(0.35 * structure) / np.linalg.norm(weight)
+    weight *= math.sqrt(0.36 * structure) / np.linalg.norm(weight)
     left = (generator.standard_normal((num_users, rank)) * weight).astype(np.float32)
     right = generator.standard_normal((num_items, rank)).astype(np.float32)
     spread = noise * np.exp(0.28 * generator.standard_normal(num_users))  # some people are more capricious than others
