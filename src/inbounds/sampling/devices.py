@@ -7,6 +7,8 @@ everything else is written as on one device: XLA repeats it, or divides it where
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -26,6 +28,10 @@ from inbounds.posterior import Posterior
 from inbounds.trees import PyTree, variable_name
 
 CHAIN = "chain"
+# How the transports and the coordination service of JAX name a peer that is gone, whatever Python class carries the words.
+CONTACT = re.compile(
+    "gloo|nccl|heartbeat|coordination service|connection (reset|closed|refused)|socket closed", re.IGNORECASE
+)
 
 
 class LostProcessError(RuntimeError):
@@ -324,17 +330,24 @@ def is_first_process() -> bool:
     return jax.process_index() == 0
 
 
-def lost_process(step: int, error: Exception) -> LostProcessError:
-    """What to raise where a collective operation has failed."""
-    return LostProcessError(
-        f"Process {jax.process_index()} of {jax.process_count()} lost contact with another process of this run around step "
+def lost_process(step: int, error: Exception) -> LostProcessError | None:
+    """What to raise where an error means that another process of the run is gone; None where it means something else."""
+    if jax.process_count() == 1:
+        return None
+    first: BaseException | None = error
+    while first is not None and not CONTACT.search(str(first)):
+        first = first.__cause__
+    if first is None and not isinstance(error, jax.errors.JaxRuntimeError):
+        return None
+    reason = (str(first or error).strip().splitlines() or [""])[0][:200]
+    message = (
+        f"Process {jax.process_index()} of {jax.process_count()} lost contact with another process of this run after step "
         f"{step:,}: it has ended or cannot be reached. Start all of them again; with `checkpoint=` and `resume=True` the run goes "
-        f"on from the last checkpoint, on fewer or more devices if need be. ({type(error).__name__}: {_first_line(error)})"
+        f"on from the last checkpoint, on fewer or more devices if need be. ({reason})"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:200]
+    # At once: JAX ends this process itself as soon as the coordinator has noticed, maybe before Python shows the error.
+    print(f"inbounds: {message}", file=sys.stderr, flush=True)
+    return LostProcessError(message)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

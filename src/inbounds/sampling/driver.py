@@ -181,10 +181,11 @@ class _Run:
     def go(self, carry: Carry, progress: bool) -> Draws:
         try:
             return self._go(carry, progress and is_first_process())
-        except jax.errors.JaxRuntimeError as error:
-            if jax.process_count() == 1:
+        except Exception as error:
+            lost = lost_process(self.done, error)
+            if lost is None:
                 raise
-            raise lost_process(self.done, error) from error
+            raise lost from error
 
     def _go(self, carry: Carry, progress: bool) -> Draws:
         program, length = self.program, self.program.block_steps
