@@ -58,6 +58,7 @@ def kept(kind, tmp_path, parquet):
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     monkeypatch.setattr(pieces_module, "PIECE_BYTES", 12 * 10)
+    monkeypatch.setattr(pieces_module, "SHUFFLED_PIECE_BYTES", 12 * 25)
     monkeypatch.setattr(pieces_module, "BUCKET_BYTES", 12 * 100)
 
 

@@ -22,6 +22,7 @@ from inbounds.data.catalog import DataError
 from inbounds.trees import PyTree, variable_name
 
 PIECE_BYTES = 1 << 17  # of a slice of a memory-mapped array: what Linux reads ahead
+SHUFFLED_PIECE_BYTES = 1 << 22  # the same where rows are in random order already: longer copies
 BUCKET_BYTES = 1 << 27  # of memory while rows are put in random order
 OPEN_FILES = 64
 TABLES = (".parquet", ".arrow", ".feather", ".ipc")
@@ -101,7 +102,7 @@ class Pieces:
                 )
 
 
-def open_pieces(where: Any, columns: Any = None) -> Pieces:
+def open_pieces(where: Any, columns: Any = None, shuffled: bool = False) -> Pieces:
     """Pieces of what `where` names: files, a folder, a glob pattern, or a tree of arrays or of `.npy` files."""
     if isinstance(where, str | os.PathLike) and (Path(where) / MARK).is_file():
         if columns is not None:
@@ -111,18 +112,18 @@ def open_pieces(where: Any, columns: Any = None) -> Pieces:
         paths = find_files(where)
         kinds = {path.suffix.lower() for path in paths}
         if kinds == {".npy"}:
-            return _open_arrays([paths], jax.tree.structure(0), ["data"], columns)
+            return _open_arrays([paths], jax.tree.structure(0), ["data"], columns, shuffled)
         if not kinds <= set(TABLES):
             raise DataError(
                 f"{paths[0]} is not a kind of file that can be streamed. Known: {', '.join(TABLES)} and .npy, one kind at a time."
             )
-        return _open_tables(paths, columns)
+        return _open_tables(paths, columns, shuffled)
     leaves, treedef = jax.tree.flatten(where, is_leaf=_is_list_of_paths)
     if not leaves:
         raise ValueError("There is nothing to stream: give files, a folder, a pattern, or a tree of arrays.")
     names = [variable_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(where, is_leaf=_is_list_of_paths)]
     shards = [find_files(leaf) if _is_path(leaf) or _is_list_of_paths(leaf) else [leaf] for leaf in leaves]
-    return _open_arrays(shards, treedef, names, columns)
+    return _open_arrays(shards, treedef, names, columns, shuffled)
 
 
 def find_files(where: Any) -> list[Path]:
@@ -154,7 +155,7 @@ def pyarrow() -> Any:
     return pyarrow
 
 
-def _open_tables(paths: list[Path], columns: Any) -> Pieces:
+def _open_tables(paths: list[Path], columns: Any, shuffled: bool) -> Pieces:
     pa = pyarrow()
     files = _Files(pa)
     wanted: dict[str, str | list[str]] | None = None
@@ -211,7 +212,7 @@ def _open_tables(paths: list[Path], columns: Any) -> Pieces:
             raise DataError(f"{label} holds {got:,} rows, and the file says {sizes[piece]:,}: it is damaged.")
         return [_stack(arrays, wanted[name], label) for name in in_order]
 
-    return Pieces(in_order, treedef, sizes, load, where)
+    return Pieces(in_order, treedef, sizes, load, where, shuffled=shuffled)
 
 
 class _Files:
@@ -371,7 +372,7 @@ def _open_arrays(
     if sum(lengths) == 0:
         raise DataError("The arrays have no rows.")
     row_bytes = max(1, sum(leaf[0].dtype.itemsize * int(np.prod(leaf[0].shape[1:])) for leaf in arrays))
-    rows = max(1, PIECE_BYTES // row_bytes)
+    rows = max(1, (SHUFFLED_PIECE_BYTES if shuffled else PIECE_BYTES) // row_bytes)
     cuts = [(shard, start) for shard, length in enumerate(lengths) for start in range(0, length, rows)]
     sizes = [min(rows, lengths[shard] - start) for shard, start in cuts]
 

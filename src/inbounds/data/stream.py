@@ -49,7 +49,7 @@ def stream(
     cache: str | os.PathLike | None = None,
     shuffled: bool = False,
     window: int | None = None,
-    memory: int = 3 << 25,
+    memory: int = 3 << 26,
 ) -> Stream:
     """Data on disk, for `Posterior(data=...)`.
 
@@ -72,18 +72,18 @@ def stream(
         raise ValueError(f"`window` must be at least 1 row; got {window}.")
     if memory < BUFFERS:
         raise ValueError(f"`memory` must be a number of bytes; got {memory}.")
-    pieces = open_pieces(where, columns)
+    pieces = open_pieces(where, columns, shuffled)
     if cache is not None:
         pieces = shuffled_copy(pieces, cache, _origin(where, columns))
-    return Stream(pieces, shuffled or pieces.shuffled, window, memory)
+    return Stream(pieces, window, memory)
 
 
 class Stream:
     """Rows on disk. `stream` makes one."""
 
-    def __init__(self, pieces: Pieces, shuffled: bool, window: int | None, memory: int):
-        self.pieces, self.shuffled, self.memory = pieces, shuffled, memory
-        self.window = 1 if shuffled else window or max(1, WINDOW_BYTES // pieces.row_bytes)
+    def __init__(self, pieces: Pieces, window: int | None, memory: int):
+        self.pieces, self.memory = pieces, memory
+        self.window = 1 if pieces.shuffled else window or max(1, WINDOW_BYTES // pieces.row_bytes)
         self.num_data = pieces.num_rows
 
     def batches(self, batch_size: int | None, batching: str) -> StreamedBatches:
@@ -111,7 +111,7 @@ class Stream:
         """Some rows in memory, from pieces at random places; all of them where there are no more."""
         if rows >= self.num_data:
             return next(self.slices(self.num_data))
-        order = _Epochs(self.pieces, self.window, self.shuffled, (seed,))
+        order = _Epochs(self.pieces, self.window, (seed,))
         out = _memory(self.pieces, (rows,))
         _fill(order, 0, out)
         return jax.tree.unflatten(self.pieces.treedef, out)
@@ -234,8 +234,7 @@ class _Buffers:
         if source.batching == "replacement":
             self.orders = [_Replacement(pieces, GROUP * size, (*key, chain)) for chain in range(num_chains)]
         else:
-            window, shuffled = source.stream.window, source.stream.shuffled
-            self.orders = [_Epochs(pieces, window, shuffled, (*key, chain)) for chain in range(num_chains)]
+            self.orders = [_Epochs(pieces, source.stream.window, (*key, chain)) for chain in range(num_chains)]
 
     def __len__(self) -> int:
         return self.count
@@ -262,8 +261,8 @@ class _Window(NamedTuple):
 class _Epochs:
     """Where each position of the endless sequence of epochs lies (see the head of this file)."""
 
-    def __init__(self, pieces: Pieces, window: int, shuffled: bool, key: tuple[int, ...]):
-        self.pieces, self.window, self.shuffled, self.key = pieces, window, shuffled, key
+    def __init__(self, pieces: Pieces, window: int, key: tuple[int, ...]):
+        self.pieces, self.window, self.key = pieces, window, key
         self.epoch, self.number = -1, -1
 
     def span(self, position: int) -> tuple[_Window, int, int]:
@@ -294,7 +293,7 @@ class _Epochs:
     def _load(self, number: int) -> _Window:
         chosen = self.order[self.firsts[number] : self.firsts[number + 1]]
         whole = self.pieces.whole
-        if self.shuffled:
+        if self.pieces.shuffled:
             parts = [self.pieces.read(piece) for piece in chosen]
             return _Window(_join(parts), None)
         if whole is None:
