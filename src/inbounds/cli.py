@@ -111,6 +111,49 @@ def paper_weak_error(
     name_the_page(results.path / "report.html")
 
 
+@paper.command("nmf")
+def paper_nmf(
+    dataset: Annotated[
+        str, typer.Option("--dataset", help="movielens-1m, another of the catalog, or generated-10m, -1m, -100k.")
+    ] = "movielens-1m",
+    scale: Scale = ScaleName.laptop,
+    data: Data = None,
+    out: Out = None,
+    seed: Seed = 0,
+    restart: Restart = False,
+    method: Annotated[list[str] | None, typer.Option("--method", help="One of the methods; may be repeated.")] = None,
+    stage: Annotated[
+        list[str] | None, typer.Option("--stage", help="main, stability or prior; may be repeated.")
+    ] = None,
+    rank: Annotated[list[int] | None, typer.Option("--rank", min=1, help="Factors; may be repeated.")] = None,
+    iterations: Annotated[
+        list[int] | None, typer.Option("--iterations", min=1, help="Of the final runs, one for each --rank.")
+    ] = None,
+    tuning_iterations: Annotated[int | None, typer.Option(min=1, help="Of each trial of the search.")] = None,
+    trials: Annotated[int | None, typer.Option(min=2, help="Of the search, for every method.")] = None,
+    chains: Annotated[int | None, typer.Option(min=1, help="Trials side by side, and seeds of the final runs.")] = None,
+    search: Annotated[str | None, typer.Option(help="tpe (needs Optuna) or grid.")] = None,
+) -> None:
+    """Section 6.1: Bayesian non-negative matrix factorisation of MovieLens ratings, step sizes by TPE.
+
+    Several processes may share --out and divide the methods: every finished part is a file.
+    """
+    options: dict[str, Any] = {
+        "ranks": tuple(rank) if rank else None,
+        "iterations": tuple(iterations) if iterations else None,
+        "tuning_iterations": tuning_iterations,
+        "trials": trials,
+        "chains": chains,
+        "search": search,
+    }
+    folder = out or Path(f"out/nmf-{dataset}-{scale}")
+    results = run_experiment(
+        "nmf", scale, folder, seed, restart,
+        how={"data": data, "methods": method, "stages": stage}, dataset=dataset, **options,
+    )  # fmt: skip
+    name_the_page(results.path / "report.html")
+
+
 @paper.command("binary-network")
 def paper_binary_network(
     dataset: Annotated[str, typer.Option("--dataset", help="mnist, fashion-mnist or synthetic.")] = "mnist",

@@ -12,6 +12,7 @@ A module of `EXPERIMENTS` has
 EXPERIMENTS = {
     "basic": "inbounds.paper.basic",
     "weak-error": "inbounds.paper.weak_error",
+    "nmf": "inbounds.paper.nmf",
     "binary-network": "inbounds.paper.binary_network",
 }
 """The name on the command line, and the module behind it, imported when it is asked for."""
