@@ -33,6 +33,7 @@ CONTRACT = [
     "check",
     "tune",
     "models.BinaryNetwork",
+    "models.LDA",
     "diagnostics.bias_of",
     "data.Generated",
     "Draws",

@@ -81,9 +81,9 @@ def _header(stream: IO[bytes], path: Path) -> tuple[int, int, int]:
             raise DataError(f"{path}, line {line}: expected the number of {what}, got {_shown(text)}.")
         numbers.append(value[0])
     documents, words, entries = numbers
-    for line, what, value in ((1, "documents", documents), (2, "words", words)):
-        if not 0 < value < MOST:
-            raise DataError(f"{path}, line {line}: {value:,} {what} cannot be; between 1 and {MOST:,} can.")
+    for line, what, size in ((1, "documents", documents), (2, "words", words)):
+        if not 0 < size < MOST:
+            raise DataError(f"{path}, line {line}: {size:,} {what} cannot be; between 1 and {MOST:,} can.")
     if entries > documents * words:
         raise DataError(f"{path}, line 3: {entries:,} entries do not fit {documents:,} documents of {words:,} words.")
     return documents, words, entries
@@ -135,10 +135,10 @@ def _parse(block: bytes, path: Path, first: int) -> np.ndarray:
             return values.reshape(-1, 3)
     rows = []
     for number, text in enumerate(block[:-1].split(b"\n"), first):
-        values = _whole_numbers(text)
-        if values is None or len(values) != 3:
+        numbers = _whole_numbers(text)
+        if numbers is None or len(numbers) != 3:
             raise DataError(f"{path}, line {number:,}: expected 'document word count', got {_shown(text)}.")
-        rows.append([min(value, MOST) for value in values])
+        rows.append([min(value, MOST) for value in numbers])
     return np.asarray(rows, np.int64)
 
 

@@ -2,3 +2,4 @@
 
 from inbounds.models.binary_network import BinaryNetwork as BinaryNetwork
 from inbounds.models.nmf import BayesianNMF as BayesianNMF
+from inbounds.models.topics import LDA as LDA
