@@ -8,6 +8,7 @@ import importlib.util
 import json
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +41,11 @@ data = typer.Typer(
     no_args_is_help=True, help="Public data sets: what there is, download, and import of files you have."
 )
 app.add_typer(data, name="data")
+nmf = typer.Typer(
+    no_args_is_help=True,
+    help="Predict ratings with Bayesian non-negative factors: fit a table of ratings, predict pairs, recommend items.",
+)
+app.add_typer(nmf, name="nmf")
 
 
 class ScaleName(enum.StrEnum):
@@ -192,6 +198,139 @@ def paper_binary_network(
         how={"data": data, "methods": method, "stages": stage}, dataset=dataset, **options,
     )  # fmt: skip
     name_the_page(results.path / "report.html")
+
+
+@nmf.command("fit")
+def nmf_fit(
+    ratings: Annotated[
+        Path, typer.Argument(help="MovieLens (zip, folder or file), or any CSV or Parquet of user, item, rating.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model and its page.")] = Path("out/nmf"),
+    rank: Annotated[int, typer.Option(min=1, help="Number of factors.")] = 20,
+    likelihood: Annotated[str, typer.Option(help="gaussian, poisson or binomial.")] = "gaussian",
+    offsets: Annotated[bool, typer.Option(help="An offset for every user and item; best for ratings.")] = True,
+    iterations: Annotated[int, typer.Option(min=1, help="Steps of the chain.")] = 10_000,
+    batch_size: Annotated[int, typer.Option(min=1, help="Ratings a step.")] = 10_000,
+    step_size: Annotated[
+        float | None, typer.Option(help="In units of the inverse curvature; chosen when left out.")
+    ] = None,
+    hold_out: Annotated[
+        float, typer.Option(min=0.001, max=0.9, help="Share of the ratings to measure the error on.")
+    ] = 0.1,
+    user: Annotated[str | None, typer.Option(help="Name or position of the column of users.")] = None,
+    item: Annotated[str | None, typer.Option(help="Name or position of the column of items.")] = None,
+    rating: Annotated[str | None, typer.Option(help="Name or position of the column of ratings.")] = None,
+    duplicates: Annotated[str, typer.Option(help="Of a pair: error, last or mean.")] = "error",
+    seed: Seed = 0,
+) -> None:
+    """Fit a table of ratings; writes OUT/model.npz and a page with the error, the calibration and the factors."""
+    from inbounds.data.ratings import load_ratings
+    from inbounds.models import BayesianNMF
+    from inbounds.report import write_page
+    from inbounds.report.nmf import nmf_report
+
+    table = load_ratings(ratings, user=_column(user), item=_column(item), rating=_column(rating), duplicates=duplicates)
+    train, held_out, _ = table.split((1 - hold_out, hold_out, 0.0), seed)
+    typer.echo(f"{table!r}: {len(train):,} to fit, {len(held_out):,} to measure")
+    model = BayesianNMF(
+        rank, likelihood=likelihood, offsets=offsets, iterations=iterations, batch_size=batch_size,
+        step_size="auto" if step_size is None else step_size, progress=_say_progress, random_state=seed,
+    ).fit(train, eval_set=held_out)  # fmt: skip
+    out.mkdir(parents=True, exist_ok=True)
+    saved = model.set_params(progress=True).save(out / "model.npz")
+    page = write_page(out / "report.html", [nmf_report(model, train, held_out, out / "figures")])
+    typer.echo(f"wrote {saved}; RMSE on held-out ratings {model.history_['rmse'][-1]:.4f}")
+    name_the_page(page)
+
+
+@nmf.command("predict")
+def nmf_predict(
+    run: Annotated[Path, typer.Argument(help="The folder of `inbounds nmf fit`, or its model.npz.")],
+    pairs: Annotated[
+        list[str], typer.Argument(metavar="USER:ITEM...", help="Pairs of labels, or one CSV file with two columns.")
+    ],
+    level: Annotated[float, typer.Option(min=0.01, max=0.999, help="Of the interval.")] = 0.9,
+) -> None:
+    """Predicted ratings with their intervals, as CSV on standard output."""
+    model = _load_nmf(run)
+    wanted = _read_pairs(Path(pairs[0])) if len(pairs) == 1 and Path(pairs[0]).is_file() else _split_pairs(pairs)
+    users, items = _as_labels(wanted[0], model.user_ids_), _as_labels(wanted[1], model.item_ids_)
+    mean, std, known = model.predict(users, items, return_std=True, return_known=True)
+    low, high = model.predict_interval(users, items, level)
+    typer.echo("user,item,rating,std,low,high,known")
+    for row in zip(*wanted, mean, std, low, high, known, strict=True):
+        typer.echo(",".join([row[0], row[1], *(f"{value:.4f}" for value in row[2:6]), "yes" if row[6] else "no"]))
+
+
+@nmf.command("recommend")
+def nmf_recommend(
+    run: Annotated[Path, typer.Argument(help="The folder of `inbounds nmf fit`, or its model.npz.")],
+    user: Annotated[str, typer.Argument(help="The user's label.")],
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many items.")] = 10,
+) -> None:
+    """The items that a user has not rated yet and would rate highest, with the posterior's uncertainty."""
+    model = _load_nmf(run)
+    label = _as_labels([user], model.user_ids_)[0]
+    known = bool(label in model.user_ids_)
+    if not known:
+        typer.echo(f"user {user} is not in the model: these items are the prior's choice", err=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said above, in the manner of a command
+        best = model.recommend(label, count)
+    typer.echo(f"{'item':<24}{'rating':>8}{'std':>8}")
+    for item, mean, std in zip(*best, strict=True):
+        typer.echo(f"{item!s:<24}{mean:>8.3f}{std:>8.3f}")
+
+
+def _column(name: str | None) -> str | int | None:
+    return int(name) if name is not None and name.isdigit() else name
+
+
+def _say_progress(row: dict[str, Any]) -> None:
+    error = f"  RMSE {row['rmse']:.4f}" if "rmse" in row else ""
+    typer.echo(f"  step {row['step']:,}/{row['steps']:,}{error}  ({row['seconds']:.0f} s)")
+
+
+def _load_nmf(run: Path) -> Any:
+    from inbounds.models import BayesianNMF
+
+    file = run / "model.npz" if run.is_dir() else run
+    if not file.is_file():
+        raise ValueError(f"there is no model at {file}: give the folder that `inbounds nmf fit --out` wrote.")
+    return BayesianNMF.load(file)
+
+
+def _split_pairs(pairs: list[str]) -> tuple[list[str], list[str]]:
+    parted = [pair.partition(":") for pair in pairs]
+    for pair, (_, colon, item) in zip(pairs, parted, strict=True):
+        if not colon or not item:
+            raise ValueError(f"expected USER:ITEM, such as 12:345, or a CSV file; got {pair!r}.")
+    return [user for user, _, _ in parted], [item for _, _, item in parted]
+
+
+def _read_pairs(file: Path) -> tuple[list[str], list[str]]:
+    import csv
+
+    users, items = [], []
+    with file.open(newline="", encoding="utf-8") as stream:
+        for number, row in enumerate(csv.reader(stream), 1):
+            if not row or (number == 1 and row[0].strip().lower() in ("user", "userid", "user_id")):
+                continue
+            if len(row) < 2:
+                raise ValueError(f"{file}, line {number}: expected user,item; got {','.join(row)!r}.")
+            users.append(row[0].strip())
+            items.append(row[1].strip())
+    return users, items
+
+
+def _as_labels(texts: list[str], known: Any) -> Any:
+    """Labels of the kind that the model was fitted with; text that is no number becomes one that nobody has."""
+    import numpy as np
+
+    if known.dtype.kind not in "iu":
+        return np.asarray(texts)
+    none = int(known.max()) + 1
+    return np.asarray([int(text) if text.lstrip("-").isdigit() else none for text in texts])
 
 
 @data.command("list")

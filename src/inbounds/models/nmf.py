@@ -144,6 +144,7 @@ class BayesianNMF(Estimator):
     Attributes:
         model_: the `FactorModel`.
         user_ids_, item_ids_: the labels known, sorted.
+        range_: the smallest and the largest rating.
         draws_: kept draws: a dict of arrays, leading axis = draw.
         dispersion_: residual variance on held-out ratings in units of the likelihood's; 1 where there are none.
         history_: a dict of arrays: "step", "seconds", "rmse" (of the average so far), "single_rmse" (of one draw).
@@ -204,6 +205,7 @@ class BayesianNMF(Estimator):
             train, held_out = ratings, _known(as_ratings(eval_set), ratings)
         self.model_ = model = FactorModel.of(train, self.rank, self.likelihood, self.offsets, self.prior_rate)
         self.user_ids_, self.item_ids_ = ratings.user_ids, ratings.item_ids
+        self.range_ = (float(ratings.rating.min()), float(ratings.rating.max()))
         self._seen = _rated(ratings)
 
         thin = min(EVALUATE_EVERY, max(1, self.iterations // (2 * self.keep)))
@@ -282,14 +284,14 @@ class BayesianNMF(Estimator):
         """Lower and upper end of the central predictive interval of each rating: the mean's uncertainty and the noise.
 
         The noise is the likelihood's, times `dispersion_` where ratings were held out to measure it: ratings are far less
-        spread than a Poisson of the same mean.
+        spread than a Poisson of the same mean. Intervals are cut to the range of the ratings that were seen.
         """
         if not 0 < level < 1:
             raise ValueError(f"`level` must lie between 0 and 1; got {level}.")
         mean, std, _ = self.predict(users, items, return_std=True, return_known=True)
         noise = self.model_.variance(mean, self._precision())
         width = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(self.dispersion_ * (noise + np.square(std)))
-        return mean - width, mean + width
+        return np.clip(mean - width, *self.range_), np.clip(mean + width, *self.range_)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the root mean squared error on ratings in any of the forms of `fit`."""
@@ -332,7 +334,7 @@ class BayesianNMF(Estimator):
     def save(self, path: str | os.PathLike) -> Path:
         """Write the fitted model as an npz file without pickle."""
         self._check_fitted()
-        header = {"model": asdict(self.model_), "dispersion": self.dispersion_}
+        header = {"model": asdict(self.model_), "dispersion": self.dispersion_, "range": self.range_}
         arrays = {"user_ids": self.user_ids_, "item_ids": self.item_ids_}
         arrays |= {"rated_indptr": self._seen.indptr, "rated_indices": self._seen.indices}
         arrays |= {f"draws_{name}": values for name, values in self.draws_.items()}
@@ -352,6 +354,7 @@ class BayesianNMF(Estimator):
         try:
             model.model_ = FactorModel(**header["model"])
             model.dispersion_ = float(header["dispersion"])
+            model.range_ = (float(header["range"][0]), float(header["range"][1]))
             model.user_ids_, model.item_ids_ = arrays["user_ids"], arrays["item_ids"]
             model.draws_, model.history_ = named("draws_"), named("history_")
             model._moments = {kind: named(f"{kind}_") for kind in ("mean", "variance")}
@@ -362,7 +365,7 @@ class BayesianNMF(Estimator):
                 extended = (expected[0] + 2, *expected[1:]) if expected else expected
                 if model.draws_[name].shape[1:] != extended:
                     raise ValueError(f"the draws of {name!r} have the shape {model.draws_[name].shape}")
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a saved BayesianNMF, or is damaged: {error}.") from error
         return model
 

@@ -1,0 +1,68 @@
+"""`inbounds nmf`: from a table to predictions, recommendations and a page."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from inbounds import cli
+from inbounds.data.generated_ratings import generate_ratings
+from inbounds.models import BayesianNMF
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.app, list(map(str, arguments)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("nmf")
+    ratings = generate_ratings(50, 40, 1_200, half_stars=False, seed=1)
+    lines = [f"reader{u},{i},{r:g}" for u, i, r in zip(ratings.user, ratings.item, ratings.rating, strict=True)]
+    (place / "mine.csv").write_text("who,what,stars\n" + "\n".join(lines) + "\n")
+    done = invoke(
+        "nmf", "fit", place / "mine.csv", "--user", "who", "--item", "what", "--rating", "stars", "--rank", 2,
+        "--iterations", 200, "--batch-size", 300, "--hold-out", 0.2, "--out", place / "run",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "1,200 of 50 users on 40 items): 960 to fit, 240 to measure" in done.output
+    return place
+
+
+def test_the_page_and_the_model_are_there(folder):
+    page = (folder / "run" / "report.html").read_text()
+    assert all(title in page for title in ("Error", "Calibration of the intervals", "Factors", "user + item"))
+    assert BayesianNMF.load(folder / "run" / "model.npz").model_.rank == 2
+
+
+def test_predictions_are_csv_and_unknown_labels_are_flagged(folder):
+    (folder / "pairs.csv").write_text("user,item\nreader3,5\nnobody,5\n")
+    by_file = invoke("nmf", "predict", folder / "run", folder / "pairs.csv")
+    by_name = invoke("nmf", "predict", folder / "run", "reader3:5", "nobody:5")
+    assert by_file.output == by_name.output
+    rows = list(csv.DictReader(io.StringIO(by_file.output)))
+    assert [row["known"] for row in rows] == ["yes", "no"]
+    model = BayesianNMF.load(folder / "run" / "model.npz")
+    assert float(rows[0]["rating"]) == pytest.approx(float(model.predict("reader3", 5)[0]), abs=1e-4)
+    assert all(1 <= float(row["low"]) <= float(row["high"]) <= 5 for row in rows)
+
+
+def test_recommendations_are_the_models(folder):
+    lines = invoke("nmf", "recommend", folder / "run", "reader7", "-n", 3).output.splitlines()
+    model = BayesianNMF.load(folder / "run" / "model.npz")
+    assert [line.split()[0] for line in lines[1:]] == np.char.mod("%d", model.recommend("reader7", 3).items).tolist()
+    assert "prior's choice" in invoke("nmf", "recommend", folder / "run", "nobody").output
+
+
+def test_mistakes_are_one_line(folder, capsys, monkeypatch):
+    for arguments, message in (
+        (["nmf", "predict", str(folder), "1:2"], "there is no model at"),
+        (["nmf", "predict", str(folder / "run"), "reader3"], "expected USER:ITEM"),
+        (["nmf", "fit", str(folder / "none.csv")], "none.csv"),
+    ):
+        monkeypatch.setattr("sys.argv", ["inbounds", *arguments])
+        with pytest.raises(SystemExit):
+            cli.main()
+        assert message in capsys.readouterr().err
