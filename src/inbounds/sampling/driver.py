@@ -398,7 +398,7 @@ def _minibatch_shapes(source: Any, arrays: PyTree, key: jax.Array) -> PyTree:
 def _starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array, layout: Layout | None = None) -> PyTree:
     """Starts of all the chains, checked to lie inside; leading axis = chain."""
     draw = kernel.posterior.start if init is None else init
-    if callable(draw) and layout is not None:
+    if _is_function(draw) and layout is not None:
         starts = layout.make_chains(_draw_starts_of, (draw, num_chains), np.asarray(jax.random.key_data(key)))
         for own in own_shards(starts):
             kernel.space.check(own)
@@ -408,7 +408,7 @@ def _starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array, layout: 
 
 
 def _given_starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array) -> PyTree:
-    if callable(init):
+    if _is_function(init):
         starts = as_parameters(_draw_starts(init, num_chains, key))
     elif _has_chain_axis(kernel, init, num_chains):
         starts = as_parameters(init)
@@ -418,6 +418,11 @@ def _given_starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array) ->
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), one)
     kernel.space.check(starts)
     return starts
+
+
+def _is_function(init: Any) -> bool:
+    """Whether it draws starts; an Equinox module can be called too, and is a tree of parameters."""
+    return callable(init) and jax.tree_util.all_leaves([init])
 
 
 @partial(jax.jit, static_argnums=(0, 1))
