@@ -23,6 +23,7 @@ import http.client
 import importlib
 import os
 import shutil
+import struct
 import sys
 import urllib.error
 import urllib.request
@@ -40,6 +41,11 @@ ENVIRONMENT = "INBOUNDS_DATA"
 PIECE = 1 << 18  # bytes read at a time
 TIMEOUT = 30.0  # seconds without an answer
 RETRIES = 5  # after a connection that broke but brought something
+
+# What `zipfile` raises when a zip archive is damaged, beside its own BadZipFile.
+DAMAGED_ZIP = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, OverflowError, RuntimeError, NotImplementedError,
+)  # fmt: skip
 
 Opener = Callable[[urllib.request.Request], Any]
 
@@ -279,8 +285,19 @@ def open_member(archive: Path, member: str, most: int = 1 << 31) -> Iterator[IO[
                 raise DataError(f"{member!r} in {archive} is encrypted. Unpack it, and give the file.")
             with opened.open(info) as stream:
                 yield stream
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except DataError:
+        raise
+    except DAMAGED_ZIP as error:
         raise DataError(f"{archive} is not a readable zip archive ({error}). Fetch it again.") from error
+
+
+def read_at_most(stream: IO[bytes], size: int) -> bytes:
+    """Up to `size` bytes, in pieces: a header that promises more than there is must not fill the memory."""
+    pieces: list[bytes] = []
+    while size > 0 and (piece := stream.read(min(size, PIECE))):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
 
 
 # -- checks -------------------------------------------------------------------------------------------------------
@@ -492,6 +509,7 @@ __all__ = [
     "missing",
     "open_file",
     "open_member",
+    "read_at_most",
     "recognise",
     "unverified",
 ]

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inbounds.data.catalog import DataError, Dataset, File, open_file
+from inbounds.data.catalog import DataError, Dataset, File, open_file, read_at_most
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_VALUES = 1 << 31  # a header that asks for more is damage, not data
+MOST_DIMENSIONS = 32
 
 
 class Part(NamedTuple):
@@ -70,7 +71,12 @@ def read_idx(path: str | os.PathLike) -> np.ndarray:
     try:
         with open_file(path.parent, path.name) as stream:
             header = stream.read(4)
-            if len(header) < 4 or header[:2] != b"\x00\x00" or header[2] not in TYPES or header[3] == 0:
+            if (
+                len(header) < 4
+                or header[:2] != b"\x00\x00"
+                or header[2] not in TYPES
+                or not 0 < header[3] <= MOST_DIMENSIONS
+            ):
                 raise DataError(
                     f"{path} is not an idx file: it begins with {header!r}, not with 0, 0, type, dimensions."
                 )
@@ -82,7 +88,7 @@ def read_idx(path: str | os.PathLike) -> np.ndarray:
             count = math.prod(shape)
             if count > MOST_VALUES:
                 raise DataError(f"{path} claims a shape of {shape}: {count:,} values. Its header is damaged.")
-            body = stream.read(count * dtype.itemsize + 1)
+            body = read_at_most(stream, count * dtype.itemsize + 1)
     except EOFError:
         raise DataError(f"{path} is cut off: its gzip stream ends before its end. Fetch it again.") from None
     except (zlib.error, gzip.BadGzipFile) as error:

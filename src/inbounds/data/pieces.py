@@ -393,7 +393,7 @@ def map_array(source: Any, name: str) -> np.ndarray:
     if _is_path(source):
         try:
             array = np.load(source, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError) as error:
+        except Exception as error:  # a damaged header makes NumPy raise errors of many kinds
             raise DataError(f"{source} is not a readable .npy file of numbers: {_one_line(error)}.") from None
         if not isinstance(array, np.ndarray):
             array.close()

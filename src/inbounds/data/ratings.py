@@ -28,7 +28,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from inbounds.data.catalog import DataError, open_file, open_member
+from inbounds.data.catalog import DAMAGED_ZIP, DataError, open_file, open_member
 
 Column = str | int
 DUPLICATES = ("error", "last", "mean")
@@ -237,7 +237,9 @@ def _locate(path: Path) -> _Table:
         try:
             with zipfile.ZipFile(path) as archive:
                 return _Table(path, _choose(archive.namelist(), TABLES, path))
-        except zipfile.BadZipFile as error:
+        except DataError:
+            raise
+        except DAMAGED_ZIP as error:
             raise DataError(f"{path} is not a readable zip archive ({error}).") from error
     return _Table(path)
 
@@ -350,6 +352,8 @@ def _layout(
 ) -> tuple[_Layout, bool]:
     """How the lines are built, from the first of them, and whether that is a header."""
     lines = [text for text in piece[:LONGEST_LINE].split(b"\n")[:20] if text.strip()]
+    if not lines:
+        raise DataError(f"{table}, line {line}: expected user, item and rating, and there are blanks only.")
     separator = SEPARATORS[format] if format else _guess_separator(lines)
     quotes = separator in (b",", b";", b"\t", b"|")
     names = _fields(lines[0], separator, quotes, table, line)

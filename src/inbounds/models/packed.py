@@ -7,6 +7,7 @@ The format is described in `docs/binary-networks.md`.
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 import zlib
@@ -98,6 +99,26 @@ class PackedNetworks:
             x = total / np.float32(np.sqrt(fan_in))
         return x * np.float32(self.logit_scale)
 
+    def check(self) -> None:
+        """Raise a ValueError where the parts do not fit together: what was read from a file may be anything."""
+        if len(self.layers) < 2 or not all(map(_is_size, self.layers)):
+            raise ValueError(f"layers of widths {self.layers}")
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
+            raise ValueError(f"an unknown activation {self.activation!r}")
+        if not all(map(_is_number, (self.logit_scale, *self.intercepts))):
+            raise ValueError(f"a logit scale {self.logit_scale!r} and intercepts {self.intercepts}")
+        if self.bits.dtype != np.uint8 or self.bits.ndim != 2 or self.bits.shape[1] != -(-self.num_weights // 8):
+            raise ValueError(f"{self.bits.shape} bytes for networks of {self.num_weights:,} weights")
+        for name, array in (("center", self.center), ("scale", self.scale)):
+            if array.dtype.kind != "f" or array.size not in (1, self.layers[0]) or not np.all(np.isfinite(array)):
+                raise ValueError(f"a {name} of {array.dtype}, shape {array.shape}, for {self.layers[0]} inputs")
+        if np.any(self.scale == 0):
+            raise ValueError("a scale of zero")
+        if self.classes.ndim != 1 or len(self.classes) != self.layers[-1] or self.classes.dtype.kind not in "biufU":
+            raise ValueError(
+                f"classes of {self.classes.dtype}, shape {self.classes.shape}, for {self.layers[-1]} outputs"
+            )
+
     def write(self, path: str | os.PathLike) -> Path:
         """Write the one-bit format; the file appears whole or not at all."""
         header = {
@@ -128,13 +149,22 @@ def read(path: str | os.PathLike) -> PackedNetworks:
         raise ValueError(f"{path} has format version {content[7]}, this reader knows version {MAGIC[7]}.")
     if len(content) < 16 or zlib.crc32(content[:-4]) != struct.unpack("<I", content[-4:])[0]:
         raise ValueError(f"{path} is damaged or cut off: its checksum is wrong.")
+    try:
+        return _parse(content)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{path} is not what a writer of this format writes: {error}.") from error
+
+
+def _parse(content: bytes) -> PackedNetworks:
+    """A file whose checksum is right; its header may still be anything."""
     (length,) = struct.unpack("<I", content[8:12])
     header = json.loads(content[12 : 12 + length])
-    body, inputs = content[12 + length : -4], header["inputs"]
+    body, inputs, count = content[12 + length : -4], header["inputs"], header["networks"]
+    if not (_is_size(inputs) and _is_size(count) and 8 * inputs <= len(body)):
+        raise ValueError(f"{inputs} inputs and {count} networks in {len(body)} bytes")
     center, scale = np.frombuffer(body, "<f4", 2 * inputs).reshape(2, inputs)
-    bits = np.frombuffer(body, np.uint8, offset=8 * inputs).reshape(header["networks"], -1)
-    return PackedNetworks(
-        bits=bits,
+    networks = PackedNetworks(
+        bits=np.frombuffer(body, np.uint8, offset=8 * inputs).reshape(count, -1),
         layers=tuple(header["layers"]),
         activation=header["activation"],
         logit_scale=header["logit_scale"],
@@ -143,6 +173,16 @@ def read(path: str | os.PathLike) -> PackedNetworks:
         scale=scale,
         classes=np.asarray(header["classes"]),
     )
+    networks.check()
+    return networks
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**31
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def write_whole(path: str | os.PathLike, content: bytes) -> Path:

@@ -1,0 +1,116 @@
+"""One damaged input: a clear error or a right answer, in bounded time and memory."""
+
+import contextlib
+import resource
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+
+from tests.fuzz.damage import changes, damaged
+from tests.fuzz.readers import READERS, Files, Reader
+
+SECONDS = 10  # that a reader may take for a file of a few kilobytes
+MEMORY = 2 << 30  # bytes that it may ask for beyond what the process has
+
+
+def fuzz(name: str, inputs: int, seed: int = 0, keep: Path | None = None) -> dict[str, int]:
+    """Damage valid files `inputs` times; how many were refused and how many read. Raises on the first that does harm.
+
+    Args:
+        name: of the reader.
+        inputs: how many.
+        seed: of the damage.
+        keep: a folder for the input being read, so that it is there should the process die.
+    """
+    reader = READERS[name]
+    reader.begin()
+    counts = {"refused": 0, "read": 0}
+    with tempfile.TemporaryDirectory(prefix="inbounds-fuzz-") as place:
+        folder = Path(place) / "input"
+        original = _make(reader, folder)
+        names = sorted(path for path, content in original.items() if content)
+
+        @seeded(seed)
+        @settings(
+            max_examples=inputs,
+            database=None,
+            deadline=None,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+            print_blob=False,
+        )
+        @given(st.sampled_from(names), changes)
+        def harmless(which, done):
+            files = dict(original)
+            if reader.inside is None:
+                files[which] = damaged(files[which], done)
+            else:
+                files[which] = reader.inside(files[which], lambda content: damaged(content, done))
+            _write(files, folder)
+            if keep is not None:
+                _write(files, keep / name.replace(" ", "-"))
+            counts[_outcome(reader, folder)] += 1
+
+        harmless()
+    if keep is not None:
+        shutil.rmtree(keep / name.replace(" ", "-"), ignore_errors=True)
+    return counts
+
+
+def _outcome(reader: Reader, folder: Path) -> str:
+    began = time.monotonic()
+    try:
+        with _limits():
+            reader.read(folder)
+        outcome = "read"
+    except reader.error as error:
+        assert str(folder) in str(error), f"the error does not say which file it is about: {error!r}"
+        outcome = "refused"
+    assert time.monotonic() - began < SECONDS, "it took too long"
+    return outcome
+
+
+@contextlib.contextmanager
+def _limits() -> Iterator[None]:
+    """A hang becomes a TimeoutError, and a huge allocation a MemoryError: neither is what a reader documents."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("the reader hangs")
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    handler = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 2 * SECONDS)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (_mapped() + MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def _mapped() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def _make(reader: Reader, folder: Path) -> Files:
+    folder.mkdir()
+    reader.make(folder)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def _write(files: Files, folder: Path) -> None:
+    if len(files) > 2 or not folder.is_dir():  # a reader of many files may leave some of its own
+        shutil.rmtree(folder, ignore_errors=True)
+        for path in {(folder / name).parent for name in files}:
+            path.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
