@@ -65,15 +65,37 @@ def test_one_support_bounds_a_whole_network():
     assert all(np.all(np.abs(leaf) < 1) for leaf in jax.tree.leaves(draws.theta))
 
 
+def one_of(draws):
+    """The last draw of the first chain, in the structure of the parameters."""
+    return jax.tree.map(lambda leaf: leaf[0, -1], draws.theta)
+
+
+def assert_moved(draws, parameters):
+    assert jax.tree.structure(draws.theta) == jax.tree.structure(parameters)
+    for leaf, start in zip(jax.tree.leaves(draws.theta), jax.tree.leaves(parameters), strict=True):
+        assert np.all(leaf[:, -1] != np.asarray(start))
+
+
 def test_flax_parameters():
     linen = pytest.importorskip("flax.linen", reason="Flax is not installed")
     network = linen.Sequential([linen.Dense(4), linen.tanh, linen.Dense(1)])
     parameters = network.init(jax.random.key(0), X)
-    sampled(lambda theta, x: network.apply(theta, x)[:, 0], parameters)
+    draws = sampled(lambda theta, x: network.apply(theta, x)[:, 0], parameters)
+    assert_moved(draws, parameters)
+    assert "params/layers_0/kernel" in draws.variables()
+    first, second = (one_of(draws)["params"][name] for name in ("layers_0", "layers_2"))
+    by_hand = np.tanh(X @ first["kernel"] + first["bias"]) @ second["kernel"] + second["bias"]
+    np.testing.assert_allclose(network.apply(one_of(draws), X), by_hand, atol=1e-5)
 
 
 def test_equinox_modules():
     equinox = pytest.importorskip("equinox", reason="Equinox is not installed")
-    network = equinox.nn.MLP(3, "scalar", 4, 1, key=jax.random.key(0))
+    network = equinox.nn.MLP(3, "scalar", 4, 1, activation=jnp.tanh, key=jax.random.key(0))
     parameters, static = equinox.partition(network, equinox.is_inexact_array)
-    sampled(lambda theta, x: jax.vmap(equinox.combine(theta, static))(x), parameters)
+    draws = sampled(lambda theta, x: jax.vmap(equinox.combine(theta, static))(x), parameters)
+    assert_moved(draws, parameters)
+    assert isinstance(draws.theta, equinox.nn.MLP)
+    one = equinox.combine(one_of(draws), static)
+    first, second = one.layers
+    by_hand = np.tanh(X @ first.weight.T + first.bias) @ second.weight[0] + second.bias
+    np.testing.assert_allclose(jax.vmap(one)(X), np.ravel(by_hand), atol=1e-5)
