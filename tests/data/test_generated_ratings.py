@@ -1,6 +1,8 @@
 """Generated ratings: the shape that was asked for, MovieLens' tails and histogram, and structure that a model can find."""
 
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from inbounds.data.generated_ratings import GENERATED, TEN_MILLION
 from inbounds.models.rating_baselines import UserItemBias
 
 DATA = catalog.folder(os.environ.get(catalog.ENVIRONMENT, "absent"))
+needs_data = pytest.mark.skipif(
+    not (DATA / "movielens-1m").is_dir(), reason="INBOUNDS_DATA does not point to a folder with MovieLens 1M"
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +60,14 @@ def test_what_does_not_fit_is_refused():
         generate_ratings(10, 10, 50, noise=1.0)
 
 
-@pytest.mark.skipif(
-    not (DATA / "movielens-1m").is_dir(), reason="INBOUNDS_DATA does not point to a folder with MovieLens 1M"
-)
+def test_the_example_of_the_guide_runs():
+    guide = (Path(__file__).parents[2] / "docs" / "ratings.md").read_text(encoding="utf-8")
+    names: dict = {}
+    exec(re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1], names)
+    assert 0.8 < names["UserItemBias"].fit(names["train"]).rmse(names["test"]) < 0.95
+
+
+@needs_data
 def test_the_tails_are_those_of_movielens_1m(million):
     real = catalog.load("movielens-1m", DATA)
     quantiles = [0.1, 0.25, 0.5, 0.75, 0.9, 0.99]
@@ -72,9 +82,7 @@ def test_the_tails_are_those_of_movielens_1m(million):
         assert abs(ours / theirs - 1) < 0.1, (side, ours, theirs)
 
 
-@pytest.mark.skipif(
-    not (DATA / "movielens-1m").is_dir(), reason="INBOUNDS_DATA does not point to a folder with MovieLens 1M"
-)
+@needs_data
 def test_the_baselines_of_movielens_1m():
     train, _, test = catalog.load("movielens-1m", DATA).split(seed=0)
     assert UserItemBias.fit(train).rmse(test) == pytest.approx(0.907, abs=0.002)
