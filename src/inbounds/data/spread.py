@@ -279,21 +279,28 @@ class Numbering(NamedTuple):
     size: int
 
 
-def balanced_numbering(keys: Any, multiple_of: int = 1) -> Numbering:
-    """Renumber the keys of data so that every division of the numbers into equal blocks holds nearly equal data.
+def balanced_numbering(keys: Any, multiple_of: int) -> Numbering:
+    """Renumber the keys of data so that equal blocks of numbers hold nearly equal amounts of data.
 
-    For variables that are divided over devices. Keys sorted by how many data they have are placed by steps of the golden ratio,
-    which spreads them evenly at every scale: the same numbering serves 2 devices and 64. Random order would do as well on
-    average, and worse where a few users have much of the data.
+    For variables that are divided over devices. The keys are dealt to `multiple_of` blocks in rounds, those with most data
+    first, and in each round the one with most goes to the block that has least: every block gets equally many keys, and nearly
+    equally many data. The numbering serves every number of devices that divides `multiple_of`.
 
     Args:
         keys: whole numbers from 0, one a datum: the user of each rating.
         multiple_of: the most devices that the variable will be divided over.
     """
     counts = np.bincount(np.asarray(keys))
-    size = -(-counts.size // multiple_of) * multiple_of
-    ranked = np.argsort(-np.concatenate([counts, np.zeros(size - counts.size, counts.dtype)]), kind="stable")
-    places = np.argsort(np.argsort(np.arange(size) * ((5**0.5 - 1) / 2) % 1.0))
-    number = np.empty(size, np.int64)
-    number[ranked] = places
-    return Numbering(number[: counts.size], size)
+    blocks = int(multiple_of)
+    rounds = -(-counts.size // blocks)
+    padded = np.concatenate([counts, np.zeros(rounds * blocks - counts.size, counts.dtype)])
+    dealt = np.argsort(-padded, kind="stable").reshape(rounds, blocks)
+    loads = np.zeros(blocks, padded.dtype)
+    block = np.empty_like(dealt)
+    for turn, heaviest_first in enumerate(dealt):
+        lightest_first = np.argsort(loads, kind="stable")
+        block[turn] = lightest_first
+        loads[lightest_first] += padded[heaviest_first]
+    number = np.empty(padded.size, np.int64)
+    number[dealt] = block * rounds + np.arange(rounds)[:, None]
+    return Numbering(number[: counts.size], padded.size)
