@@ -7,13 +7,8 @@ predicts with the average of the binarised networks.
 
 from __future__ import annotations
 
-import inspect
-import io
-import json
 import math
 import os
-import sys
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +21,8 @@ from numpyro.distributions import constraints
 
 from inbounds.kernels import baoab, baselines, leimkuhler_matthews, sgld
 from inbounds.kernels.base import Kernel
-from inbounds.models.packed import PackedNetworks, write_whole
+from inbounds.models.estimator import Estimator, is_interactive, is_whole
+from inbounds.models.packed import PackedNetworks
 from inbounds.posterior import Posterior
 from inbounds.sampling import sample
 from inbounds.trees import PyTree, cut_like
@@ -210,10 +206,9 @@ KERNELS: dict[str, Any] = {
     "baoab": baoab,
     "mirror": baselines.mirror,
 }
-SAVED = "inbounds binary network"
 
 
-class BinaryNetwork:
+class BinaryNetwork(Estimator):
     """A classifier that predicts with the average of sampled binary networks, in the manner of scikit-learn.
 
     The weights are sampled as bounded variables in (-1, 1); every so often their signs are taken as a network of one-bit
@@ -252,6 +247,8 @@ class BinaryNetwork:
             held out, and "single_loss" and "single_accuracy" of the latest network alone; empty without such rows.
     """
 
+    _fitted = "networks_"
+    _format = "inbounds binary network"
     _estimator_type = "classifier"
 
     def __init__(
@@ -295,18 +292,6 @@ class BinaryNetwork:
 
     # -- scikit-learn's conventions --------------------------------------------------------------------------------
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters of the constructor."""
-        return {name: getattr(self, name) for name in _parameter_names()}
-
-    def set_params(self, **parameters: Any) -> BinaryNetwork:
-        """Change parameters; returns self."""
-        for name, value in parameters.items():
-            if name not in _parameter_names():
-                raise ValueError(f"BinaryNetwork has no parameter {name!r}; it has {', '.join(_parameter_names())}.")
-            setattr(self, name, value)
-        return self
-
     def __sklearn_tags__(self) -> Any:
         """Asked for by scikit-learn alone, so it is there when this runs."""
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
@@ -318,16 +303,6 @@ class BinaryNetwork:
             input_tags=InputTags(),
         )
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "networks_")
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        changed = [
-            f"{name}={value!r}" for name, value in self.get_params().items() if not _same(value, defaults[name].default)
-        ]
-        return f"BinaryNetwork({', '.join(changed)})"
-
     def fit(self, X: Any, y: Any) -> BinaryNetwork:
         """Sample binary networks for rows `X` (rows, features) and labels `y` (rows,); returns self."""
         self._check_parameters()
@@ -338,7 +313,7 @@ class BinaryNetwork:
         self.classes_, self.n_features_in_ = classes, X.shape[1]
         center, scale = _scaling(X, self.scaling)
         x = ((X - center) / scale).astype(np.float32)
-        seed = int(np.random.default_rng().integers(2**31)) if self.random_state is None else int(self.random_state)
+        seed = self._seed()
         train, held_out = _hold_out(len(x), self.validation, seed)
 
         network = Network(
@@ -419,45 +394,26 @@ class BinaryNetwork:
     def save(self, path: str | os.PathLike) -> Path:
         """Write the fitted model, parameters and history included, as an npz file without pickle."""
         self._check_fitted()
-        kept = {name: value for name, value in self.get_params().items() if _is_plain(value)}
         networks = self.networks_
         header = {
-            "format": SAVED,
-            "version": 1,
-            "parameters": kept,
             "layers": networks.layers,
             "activation": networks.activation,
             "logit_scale": networks.logit_scale,
             "intercepts": networks.intercepts,
         }
         arrays = {
-            "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
             "bits": networks.bits,
             "center": networks.center,
             "scale": networks.scale,
             "classes": networks.classes,
         }
         arrays |= {f"history_{name}": values for name, values in self.history_.items()}
-        return _write_npz(Path(path), arrays)
+        return self._write(path, header, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> BinaryNetwork:
         """Read a model that `save` wrote. Nothing in the file is executed."""
-        path = Path(path)
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-            header = json.loads(arrays.pop("header").tobytes())
-        except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
-            raise ValueError(f"{path} is not a saved BinaryNetwork, or is damaged: {error}.") from error
-        if header.get("format") != SAVED or header.get("version") != 1:
-            raise ValueError(
-                f"{path} holds {header.get('format')!r} version {header.get('version')!r}, not {SAVED!r} version 1."
-            )
-        known = _parameter_names()
-        kept: dict[str, Any] = {name: value for name, value in header["parameters"].items() if name in known}
-        kept["hidden"] = tuple(kept["hidden"])
-        model = cls(**kept)
+        model, header, arrays = cls._read(path)
         model.networks_ = PackedNetworks(
             bits=arrays["bits"],
             layers=tuple(header["layers"]),
@@ -490,12 +446,8 @@ class BinaryNetwork:
             )
         return auto_step_size(self.kernel, rows)
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "networks_"):
-            raise _not_fitted()
-
     def _check_parameters(self) -> None:
-        if isinstance(self.hidden, int) or not all(_is_whole(width) and width >= 1 for width in self.hidden):
+        if isinstance(self.hidden, int) or not all(is_whole(width) and width >= 1 for width in self.hidden):
             raise ValueError(
                 f"`hidden` must hold positive whole numbers, such as (50,) or (100, 50); got {self.hidden!r}."
             )
@@ -508,7 +460,7 @@ class BinaryNetwork:
             )
         for name in ("epochs", "networks_per_epoch", "batch_size", "num_chains"):
             value = getattr(self, name)
-            if not _is_whole(value) or value < 1:
+            if not is_whole(value) or value < 1:
                 raise ValueError(f"`{name}` must be a positive whole number; got {value!r}.")
         for name in ("prior", "logit_scale"):
             value = getattr(self, name)
@@ -551,7 +503,7 @@ class _Reporter:
         self.epoch_steps = epoch_steps
         self.per_epoch = per_epoch
         self.told = 0
-        self.wanted = self.call is not None or (bool(progress) and _is_interactive())
+        self.wanted = self.call is not None or (bool(progress) and is_interactive())
 
     def __call__(self, done: int, collected: Any) -> None:
         curve = collected.get("curve")
@@ -651,45 +603,3 @@ def _hold_out(rows: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarra
     count = round(share * rows) if rows >= 20 else 0
     order = np.random.default_rng(seed).permutation(rows)
     return np.sort(order[count:]), np.sort(order[:count])
-
-
-def _write_npz(path: Path, arrays: dict[str, np.ndarray]) -> Path:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    return write_whole(path, buffer.getvalue())
-
-
-def _parameter_names() -> list[str]:
-    return [name for name in inspect.signature(BinaryNetwork.__init__).parameters if name != "self"]
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether JSON can hold it: a function given as kernel, schedule or progress is not saved."""
-    if isinstance(value, tuple | list):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _is_interactive() -> bool:
-    return "ipykernel" in sys.modules or sys.stdout.isatty()
-
-
-def _same(a: Any, b: Any) -> bool:
-    try:
-        return bool(a == b)
-    except ValueError:
-        return False
-
-
-def _not_fitted() -> Exception:
-    """scikit-learn's own error where it is installed, so that its tools recognise it."""
-    message = "This BinaryNetwork instance is not fitted yet: call fit(X, y) first."
-    try:
-        from sklearn.exceptions import NotFittedError
-    except ImportError:
-        return ValueError(message)
-    return NotFittedError(message)

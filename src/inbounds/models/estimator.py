@@ -75,15 +75,26 @@ class Estimator:
                 arrays = {name: stored[name] for name in stored.files}
             header = json.loads(arrays.pop("header").tobytes())
             found = (header.get("format"), header.get("version"))
-            parameters = {k: v for k, v in dict(header["parameters"]).items() if k in cls._parameter_names()}
-        except FileNotFoundError:
-            raise
-        except Exception as error:  # zipfile's, NumPy's, JSON's: a damaged file makes them raise errors of many kinds
+            parameters = {k: _tuples(v) for k, v in header.get("parameters", {}).items()}
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            KeyError,
+            ValueError,
+            AttributeError,
+            EOFError,
+            NotImplementedError,
+        ) as error:
             raise ValueError(f"{path} is not a saved {cls.__name__}, or is damaged: {error}.") from error
         if found != (cls._format, 1):
             raise ValueError(f"{path} holds {found[0]!r} version {found[1]!r}, not {cls._format!r} version 1.")
-        parameters = {k: tuple(v) if isinstance(v, list) else v for k, v in parameters.items()}
-        return cls(**parameters), header, arrays
+        known = cls._parameter_names()
+        return cls(**{name: value for name, value in parameters.items() if name in known}), header, arrays
+
+
+def _tuples(value: Any) -> Any:
+    """JSON has lists only; parameters that were tuples are tuples again."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def is_whole(value: Any) -> bool:
