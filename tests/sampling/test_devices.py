@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_answered_with_what_does(eight, case, words):
 
 def test_numbers_are_balanced_for_every_number_of_devices():
     generator = np.random.default_rng(0)
-    activity = np.sort(generator.lognormal(sigma=1.5, size=5_000))[::-1]
+    activity = np.sort(generator.lognormal(sigma=1.0, size=5_000))[::-1]
     keys = generator.choice(5_000, 200_000, p=activity / activity.sum())
     numbering = ib.data.balanced_numbering(keys, multiple_of=64)
     assert numbering.size % 64 == 0

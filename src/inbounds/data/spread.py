@@ -301,6 +301,9 @@ def balanced_numbering(keys: Any, multiple_of: int) -> Numbering:
         lightest_first = np.argsort(loads, kind="stable")
         block[turn] = lightest_first
         loads[lightest_first] += padded[heaviest_first]
+    # Steps of the golden ratio put heavy blocks beside light ones, for devices that keep several blocks.
+    place = np.empty(blocks, np.int64)
+    place[np.argsort(-loads, kind="stable")] = np.argsort(np.argsort(np.arange(blocks) * (5**0.5 - 1) / 2 % 1.0))
     number = np.empty(padded.size, np.int64)
-    number[dealt] = block * rounds + np.arange(rounds)[:, None]
+    number[dealt] = place[block] * rounds + np.arange(rounds)[:, None]
     return Numbering(number[: counts.size], padded.size)
