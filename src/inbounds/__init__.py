@@ -1,5 +1,6 @@
 """Stochastic-gradient MCMC for bounded variables: draws that never leave the bounds, with the bias measured."""
 
+from inbounds import bars as bars  # first: see there
 from inbounds import data as data
 from inbounds import diagnostics as diagnostics
 from inbounds import gradients as gradients

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tqdm.auto import tqdm
+from inbounds.bars import tqdm
 
 MODULES = ("inbounds.data.images", "inbounds.data.movielens", "inbounds.data.bag_of_words")
 ENVIRONMENT = "INBOUNDS_DATA"

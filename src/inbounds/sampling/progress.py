@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tqdm.auto import tqdm
+from inbounds.bars import tqdm
 
 
 def progress_bar(total: int, done: int, show: bool, description: str) -> Any:

@@ -1,0 +1,59 @@
+"""Progress bars in notebooks: widgets where ipywidgets is there, text and no warning where it is not."""
+
+import queue
+import sys
+
+import pytest
+
+CELL = """
+import sys
+{first}
+from inbounds.sampling.progress import progress_bar
+with progress_bar(100, 0, True, "sgld") as bar:
+    bar.update(100)
+"""
+
+
+def outputs_of_a_cell(code):
+    """What a notebook would show below a cell: messages of a real kernel."""
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    from jupyter_client.manager import KernelManager
+
+    manager = KernelManager()
+    # The interpreter that runs the tests, whatever kernels are registered.
+    manager.kernel_spec.argv[0] = sys.executable
+    manager.start_kernel()
+    client = manager.blocking_client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        asked = client.execute(code)
+        messages = []
+        while not messages or messages[-1]["content"].get("execution_state") != "idle":
+            message = client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("msg_id") == asked:
+                messages.append(message)
+    except queue.Empty:
+        pytest.fail("the kernel gave no answer within a minute")
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert not [message for message in messages if message["msg_type"] == "error"]
+    return messages
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:PendingDeprecationWarning")
+def test_a_notebook_shows_a_widget():
+    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed")
+    messages = outputs_of_a_cell(CELL.format(first=""))
+    shown = [message["content"]["data"] for message in messages if message["msg_type"] == "display_data"]
+    assert any("application/vnd.jupyter.widget-view+json" in data for data in shown)
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:PendingDeprecationWarning")
+def test_a_notebook_without_ipywidgets_shows_text_and_does_not_warn():
+    messages = outputs_of_a_cell(CELL.format(first="sys.modules['ipywidgets'] = None"))
+    text = "".join(message["content"].get("text", "") for message in messages if message["msg_type"] == "stream")
+    assert "sgld: 100%" in text or "sgld:   0%" in text
+    assert "Warning" not in text
+    assert not [message for message in messages if message["msg_type"] == "display_data"]
