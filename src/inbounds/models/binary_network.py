@@ -414,16 +414,21 @@ class BinaryNetwork(Estimator):
     def load(cls, path: str | os.PathLike) -> BinaryNetwork:
         """Read a model that `save` wrote. Nothing in the file is executed."""
         model, header, arrays = cls._read(path)
-        model.networks_ = PackedNetworks(
-            bits=arrays["bits"],
-            layers=tuple(header["layers"]),
-            activation=header["activation"],
-            logit_scale=header["logit_scale"],
-            intercepts=tuple(header["intercepts"]),
-            center=arrays["center"],
-            scale=arrays["scale"],
-            classes=arrays["classes"],
-        )
+        try:
+            networks = PackedNetworks(
+                bits=arrays["bits"],
+                layers=tuple(header["layers"]),
+                activation=header["activation"],
+                logit_scale=header["logit_scale"],
+                intercepts=tuple(header["intercepts"]),
+                center=arrays["center"],
+                scale=arrays["scale"],
+                classes=arrays["classes"],
+            )
+            networks.check()
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is not a saved BinaryNetwork, or is damaged: {error}.") from error
+        model.networks_ = networks
         model.classes_ = model.networks_.classes
         model.n_features_in_ = model.networks_.layers[0]
         model.history_ = {k.removeprefix("history_"): v for k, v in arrays.items() if k.startswith("history_")}

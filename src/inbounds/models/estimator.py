@@ -76,15 +76,9 @@ class Estimator:
             header = json.loads(arrays.pop("header").tobytes())
             found = (header.get("format"), header.get("version"))
             parameters = {k: _tuples(v) for k, v in header.get("parameters", {}).items()}
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            KeyError,
-            ValueError,
-            AttributeError,
-            EOFError,
-            NotImplementedError,
-        ) as error:
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # zipfile's, NumPy's, JSON's: a damaged file makes them raise errors of many kinds
             raise ValueError(f"{path} is not a saved {cls.__name__}, or is damaged: {error}.") from error
         if found != (cls._format, 1):
             raise ValueError(f"{path} holds {found[0]!r} version {found[1]!r}, not {cls._format!r} version 1.")
