@@ -148,6 +148,10 @@ def test_sparse_matrices_there_and_back():
         load_ratings(scipy.sparse.coo_array(([-1.0], ([0], [0])), shape=(2, 2)))
     with pytest.raises(DataError, match="no ratings"):
         load_ratings(scipy.sparse.coo_array((3, 3)))
+    with pytest.raises(DataError, match="32 bits"):
+        load_ratings(scipy.sparse.coo_array(([1.0], ([0], [0])), shape=(2, 2**40)))
+    with pytest.raises(DataError, match="entry 1: user 1 has rated item 0 before, in entry 0"):
+        load_ratings(scipy.sparse.coo_array(([1.0, 2.0], ([1, 1], [0, 0])), shape=(2, 2)))
 
 
 def test_what_is_written_is_read(tmp_path):

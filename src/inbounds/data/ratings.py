@@ -92,6 +92,10 @@ class Ratings:
         """
         if not scipy.sparse.issparse(matrix) or matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
             raise DataError(f"Expected a scipy.sparse matrix of numbers, users by items; got {matrix!r}.")
+        if max(matrix.shape) >= 2**31:
+            raise DataError(
+                f"A matrix of {matrix.shape} has more users or items than 32 bits can number. Drop empty ones."
+            )
         entries = matrix.tocoo()
         labels = tuple(np.arange(size) for size in matrix.shape)
         codes = (entries.row.astype(np.int32), entries.col.astype(np.int32))
@@ -576,19 +580,20 @@ def _read_parquet(table: _Table, wanted: tuple[Column | None, ...], duplicates: 
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError('Parquet files need pyarrow: pip install "inbounds[parquet]"') from error
+    damage = (pyarrow.ArrowException, OSError, UnicodeDecodeError, KeyError)
     with table.open() as stream:
         try:
             file = pyarrow.parquet.ParquetFile(pyarrow.py_buffer(stream.read()) if table.member else table.path)
             names = file.schema_arrow.names
-            positions = _columns(names, len(names), wanted, str(table))
-            content = file.read(columns=[names[position] for position in positions])
-        except (pyarrow.ArrowException, OSError) as error:
+            chosen = [names[position] for position in _columns(names, len(names), wanted, str(table))]
+            content = file.read(columns=chosen)
+            nulls = {name: content[name].null_count for name in chosen}
+            columns = [content[name].to_numpy() for name in chosen]
+        except damage as error:
             raise DataError(f"{table} is not a readable Parquet file ({error}).") from error
-    for kind, position in zip(("user", "item", "rating"), positions, strict=True):
-        nulls = content[names[position]].null_count
-        if nulls:
-            raise DataError(f"{table}: {nulls:,} rows have no {kind} (column {names[position]!r}).")
-    columns = [content[names[position]].to_numpy() for position in positions]
+    for kind, name in zip(("user", "item", "rating"), chosen, strict=True):
+        if nulls[name]:
+            raise DataError(f"{table}: {nulls[name]:,} rows have no {kind} (column {name!r}).")
     return _from_tables(columns, duplicates, str(table))
 
 
