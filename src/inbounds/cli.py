@@ -160,6 +160,13 @@ def paper_nmf(
     name_the_page(results.path / "report.html")
 
 
+@paper.command("overhead")
+def paper_overhead(scale: Scale = ScaleName.laptop, out: Out = None, seed: Seed = 0, restart: Restart = False) -> None:
+    """What staying in bounds costs: a step of CoRV against one of mirrored SGLD, interleaved, for every transform."""
+    results = run_experiment("overhead", scale, out, seed, restart)
+    name_the_page(results.path / "report.html")
+
+
 @paper.command("binary-network")
 def paper_binary_network(
     dataset: Annotated[str, typer.Option("--dataset", help="mnist, fashion-mnist or synthetic.")] = "mnist",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from inbounds.data.generated_ratings import generate_ratings
-from inbounds.paper import nmf
+from inbounds.paper import nmf, overhead
 from inbounds.paper.nmf_page import claims_of
 from inbounds.paper.results import Results
 
@@ -88,3 +88,20 @@ def test_settings_are_checked():
     with pytest.raises(ValueError, match="2 ranks need as many"):
         nmf.settings("full", 0, ranks=(20, 50), iterations=(100,))
     assert nmf.settings("full", 0)["trials"] == 100
+
+
+def test_the_overhead_is_a_ratio_within_rounds(tmp_path):
+    """The page from measurements, without measuring."""
+    results = Results.open(tmp_path, "overhead", overhead.settings("smoke", 0))
+    seconds = {name: [1.0, 3.0, 2.0] for name in overhead.METHODS} | {
+        "icll": [1.05, 3.3, 2.1],
+        "softplus": [1.2, 3.6, 2.4],
+    }
+    results.save("rank-4", {"seconds": seconds, "steps": 100, "parameters": 10, "ratings": 20})
+    rows = {row["method"]: row for row in overhead.summarise(results)}
+    assert rows["icll"]["ratio"] == pytest.approx(1.05)
+    assert rows["mirror"]["microseconds"] == pytest.approx(2e4)
+    report = overhead.report(results)
+    assert report.claims[0].holds is False
+    assert "CoRV softplus 1.200" in report.claims[0].found
+    assert (tmp_path / "figures" / "overhead.png").exists()

@@ -14,5 +14,6 @@ EXPERIMENTS = {
     "weak-error": "inbounds.paper.weak_error",
     "nmf": "inbounds.paper.nmf",
     "binary-network": "inbounds.paper.binary_network",
+    "overhead": "inbounds.paper.overhead",
 }
 """The name on the command line, and the module behind it, imported when it is asked for."""
