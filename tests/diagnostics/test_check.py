@@ -82,6 +82,19 @@ def test_the_shape_at_the_bounds_is_measured_and_its_consequences_said(transform
         assert remedy in finding.remedy
 
 
+def test_the_faces_of_a_simplex_are_looked_at():
+    priors = {"sparse": dist.Dirichlet(jnp.asarray([3.0, 0.2, 1.0, 2.0])), "filled": dist.Dirichlet(jnp.full(4, 0.2))}
+    posterior = ib.Posterior(priors, lambda theta, i: jnp.log(theta["filled"][i]), np.arange(40) % 4)
+    report = ib.check(posterior, batch_size=40, show=False)
+    (sparse,), (filled,) = report.of("boundary", "sparse"), report.of("boundary", "filled")
+    assert sparse.values["k"] == pytest.approx(0.2, abs=0.01)
+    assert "at a face of the simplex" in sparse.message
+    assert "integrated_probit" in sparse.remedy
+    # Data in every component round the corners off: the posterior is about Dirichlet(10.2).
+    assert filled.values["k"] > 3
+    assert not filled.remedy
+
+
 def test_a_density_that_cannot_be_integrated_at_its_bound_is_a_problem():
     posterior = ib.Posterior(log_prior=lambda x: -1.2 * jnp.log(x) - x, supports=constraints.positive)
     assert statuses(ib.check(posterior, show=False), "boundary") == ["problem"]

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from numpyro.distributions import constraints
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
@@ -36,6 +37,8 @@ MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
 TOLERATED = 0.2  # step size times (curvature + noise): a bias of 5% in a standard deviation
 DENSE = 256  # dimensions up to which all the curvatures are computed, not the largest alone
 POLYNOMIAL = ("arctan", "softsign")
+GAPS = (1e-3, 1e-4, 1e-5)  # distances to a bound at which the density's shape is measured
+FACES = 16  # of a simplex that are looked at
 
 
 @dataclass(frozen=True)
@@ -379,6 +382,8 @@ def _boundaries(patient: _Patient) -> Iterator[Finding]:
     gradient = jax.jit(patient.gradient)
     leaves, treedef = jax.tree.flatten(patient.theta)
     for i, (name, support, transform, theta) in enumerate(patient.variables()):
+        if isinstance(support, type(constraints.simplex)):
+            yield _boundary(name, "face", transform, _faces(patient, i, theta))
         if tf.is_vector(support):
             continue
         for side, sign, end in zip(("lower", "upper"), (1.0, -1.0), tf.bounds(support), strict=True):
@@ -386,7 +391,7 @@ def _boundaries(patient: _Patient) -> Iterator[Finding]:
                 continue
             end = np.broadcast_to(np.asarray(end, theta.dtype), theta.shape).ravel()[0]
             shapes = []
-            for gap in (1e-3, 1e-4, 1e-5):
+            for gap in GAPS:
                 moved = theta.ravel().at[0].set(end + sign * gap)
                 point = jax.tree.unflatten(treedef, [*leaves[:i], moved.reshape(theta.shape), *leaves[i + 1 :]])
                 slope = jax.tree.leaves(gradient(point, batch))[i].ravel()[0]
@@ -394,18 +399,41 @@ def _boundaries(patient: _Patient) -> Iterator[Finding]:
             yield _boundary(name, side, transform, shapes)
 
 
+def _faces(patient: _Patient, i: int, theta: jax.Array) -> list[float]:
+    """The shape at the sharpest face of a simplex, for each gap: one component closes, the others share what it leaves."""
+    batch = patient.batch()
+    leaves, treedef = jax.tree.flatten(patient.theta)
+    size = theta.shape[-1]
+    rows = theta.reshape(-1, size)
+    others = rows[0]
+
+    def shape(component, gap):
+        is_it = jnp.arange(size) == component
+        shares = jnp.where(is_it, 0.0, others) / jnp.sum(jnp.where(is_it, 0.0, others))
+        moved = jnp.where(is_it, gap, (1 - gap) * shares)
+        point = [*leaves[:i], rows.at[0].set(moved).reshape(theta.shape), *leaves[i + 1 :]]
+        slope = jax.tree.leaves(patient.gradient(jax.tree.unflatten(treedef, point), batch))[i].reshape(-1, size)[0]
+        return 1 + gap * (slope[component] - jnp.sum(shares * slope))
+
+    components = jnp.asarray(np.unique(np.linspace(0, size - 1, min(size, FACES)).astype(int)))
+    gaps = jnp.asarray(GAPS, theta.dtype)
+    shapes = jax.jit(lambda: jax.lax.map(lambda c: jax.vmap(lambda gap: shape(c, gap))(gaps), components))()
+    return np.asarray(shapes, float)[int(np.argmin(shapes[:, -1]))].tolist()
+
+
 def _boundary(name: str, side: str, transform: Any, shapes: list[float]) -> Finding:
     k = shapes[-1]
     values = {"side": side, "k": k}
+    place = "at a face of the simplex" if side == "face" else f"at its {side} end"
     if not np.all(np.isfinite(shapes)) or abs(shapes[-1] - shapes[-2]) > 0.05 * max(1.0, abs(k)):
         return Finding(
             "boundary",
             name,
             "ok",
-            f"shape of the density at its {side} end: cannot tell",
+            f"shape of the density {place}: cannot tell",
             values={"side": side, "k": None},
         )
-    at = f"the density goes like gap^{round(k - 1, 2) + 0.0:g} at its {side} end (k = {k:.2g})"
+    at = f"the density goes like gap^{round(k - 1, 2) + 0.0:g} {place} (k = {k:.2g})"
     polynomial = transform.name in POLYNOMIAL
     if k < 0.01:
         return Finding("boundary", name, "problem", f"{at}: it cannot be integrated there",
@@ -419,6 +447,11 @@ def _boundary(name: str, side: str, transform: Any, shapes: list[float]) -> Find
         if k < 0.3 and transform.name in ("sigmoid", "softplus", "icll"):
             better = "probit" if transform.name == "sigmoid" else "integrated_probit"
             remedy += f" With k this small {better} mixes several times faster than {transform.name}."
+        if k < 0.3 and side == "face":
+            remedy += (
+                " With k this small chains wander far out on a proxy of exponential tails: sample positive variables with "
+                "Gamma priors of that shape by integrated_probit, and divide by their sum."
+            )
         return Finding("boundary", name, "ok", f"{at}: mirror steps cannot work, at any step size", remedy, values)
     return Finding("boundary", name, "ok", at, values=values)
 
