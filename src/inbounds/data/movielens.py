@@ -1,8 +1,9 @@
 """MovieLens in the catalog: where its releases come from, and the one table of each that is read.
 
 GroupLens publishes an MD5 beside each archive; the SHA-256 below are those of the archives with that MD5, as TensorFlow Datasets
-lists them (tensorflow_datasets/url_checksums/movielens.txt), and were computed again here for 100K's table and for 1M. The
-archive `ml-latest` is replaced by its publisher now and then, so it has no fixed checksum.
+lists them (tensorflow_datasets/url_checksums/movielens.txt; for 10M, which is not in that list, as several public projects
+do), and were computed again here for 100K's table and for 1M. The archive `ml-latest` is replaced by its publisher now and
+then, so it has no fixed checksum.
 
 F. Maxwell Harper and Joseph A. Konstan (2015), The MovieLens Datasets: History and Context, ACM TiiS 5(4), 19.
 """
