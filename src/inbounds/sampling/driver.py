@@ -117,7 +117,7 @@ def sample(
         state = layout.make_chains(_start_chains, (kernel,), starts)
         collected = None if collector is None else layout.make_chains(_start_collectors, (collector,), starts)
         keys = layout.put_chains(keys)
-        arrays = arrays if layout.spreads else layout.put_copies(arrays)
+        arrays = arrays if layout.spreads or hasattr(source, "feed") else layout.put_copies(arrays)
         step_size = layout.put_chains(step_size) if step_size.ndim else layout.put_copies(step_size)
     dimension = trees.size(jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], state)))
     program = Program(kernel, source, schedule, collector, num_chains, thin, dimension, layout)
@@ -218,9 +218,11 @@ class _Run:
         return self._draws(carry, done, began)
 
     def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple:
-        number = np.int32
+        number, arrays = np.int32, self.feed.arrays(start, carry)
+        if self.program.layout is not None and not isinstance(self.feed, Held):
+            arrays = self.program.layout.put_copies(arrays)
         carry, rows, finite = run_chunk(
-            self.program, carry, self.feed.arrays(start, carry), self.keys, number(start), number(blocks), number(end),
+            self.program, carry, arrays, self.keys, number(start), number(blocks), number(end),
             number(self.burn_in), self.step_size,
         )  # fmt: skip
         return carry, to_host(rows), to_host(finite)
