@@ -16,6 +16,7 @@ from inbounds.kernels.base import (
     check_temperature,
     describe,
     injected_noise,
+    kernel_on_proxy,
 )
 from inbounds.posterior import Posterior
 from inbounds.space import Space
@@ -94,22 +95,7 @@ def baoab(
         info = Info(trees.norm(drift), injected.noise_variance, injected.clamped, trees.all_finite(phi))
         return State(phi, velocity, drift, theta_variance, estimator, preconditioner_state), info
 
-    return Kernel(
-        name="baoab",
-        posterior=posterior,
-        space=space,
-        estimator=proxy_gradient.estimator,
-        config=describe(
-            friction=friction,
-            noise_correction=noise_correction,
-            preconditioner=precondition,
-            temperature=temperature,
-        ),
-        _init=init,
-        _update=update,
-        _proxy=lambda state: state.phi,
-        constrain=space.constrain,
-        _refresh=lambda state: state._replace(estimator=proxy_gradient.refresh(state.estimator, state.phi)),
-        independent_batches=proxy_gradient.corrects,
-        adapt_steps=precondition.adapt_steps,
+    config = describe(
+        friction=friction, noise_correction=noise_correction, preconditioner=precondition, temperature=temperature
     )
+    return kernel_on_proxy("baoab", posterior, proxy_gradient, precondition, init, update, config)

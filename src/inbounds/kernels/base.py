@@ -159,6 +159,36 @@ class ProxyGradient:
         return self.estimator.refresh(state, self.space.evaluation_point(phi))
 
 
+def kernel_on_proxy(
+    name: str,
+    posterior: Posterior,
+    proxy_gradient: ProxyGradient,
+    precondition: Preconditioner,
+    init: Callable[[PyTree], Any],
+    update: Callable[[PyTree, Any, PyTree, jax.Array], tuple[Any, Info]],
+    config: tuple,
+    independent_batches: bool | None = None,
+) -> Kernel:
+    """The kernel made of `init` and `update`, whose states have `phi`, `estimator` and `preconditioner`.
+
+    `independent_batches=None`: where the kernel corrects for gradient noise, which assumes them.
+    """
+    return Kernel(
+        name=name,
+        posterior=posterior,
+        space=proxy_gradient.space,
+        estimator=proxy_gradient.estimator,
+        config=config,
+        _init=init,
+        _update=update,
+        _proxy=lambda state: state.phi,
+        constrain=proxy_gradient.space.constrain,
+        _refresh=lambda state: state._replace(estimator=proxy_gradient.refresh(state.estimator, state.phi)),
+        independent_batches=proxy_gradient.corrects if independent_batches is None else independent_batches,
+        adapt_steps=precondition.adapt_steps,
+    )
+
+
 class Injected(NamedTuple):
     """Amplitude of the injected noise, coordinate by coordinate (or one number for all), and what `Info` reports."""
 
@@ -259,5 +289,6 @@ __all__ = [
     "check_temperature",
     "describe",
     "injected_noise",
+    "kernel_on_proxy",
     "scaled",
 ]

@@ -16,6 +16,7 @@ from inbounds.kernels.base import (
     check_temperature,
     describe,
     injected_noise,
+    kernel_on_proxy,
     scaled,
 )
 from inbounds.posterior import Posterior
@@ -91,17 +92,5 @@ def leimkuhler_matthews(
         info = Info(trees.norm(drift), injected.noise_variance, injected.clamped, trees.all_finite(phi))
         return State(base, noise, phi, estimator, preconditioner_state), info
 
-    return Kernel(
-        name="leimkuhler_matthews",
-        posterior=posterior,
-        space=space,
-        estimator=proxy_gradient.estimator,
-        config=describe(noise_correction=noise_correction, preconditioner=precondition, temperature=temperature),
-        _init=init,
-        _update=update,
-        _proxy=lambda state: state.phi,
-        constrain=space.constrain,
-        _refresh=lambda state: state._replace(estimator=proxy_gradient.refresh(state.estimator, state.phi)),
-        independent_batches=proxy_gradient.corrects,
-        adapt_steps=precondition.adapt_steps,
-    )
+    config = describe(noise_correction=noise_correction, preconditioner=precondition, temperature=temperature)
+    return kernel_on_proxy("leimkuhler_matthews", posterior, proxy_gradient, precondition, init, update, config)

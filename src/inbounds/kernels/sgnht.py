@@ -15,6 +15,7 @@ from inbounds.kernels.base import (
     as_preconditioner,
     check_temperature,
     describe,
+    kernel_on_proxy,
 )
 from inbounds.posterior import Posterior
 from inbounds.space import Space
@@ -99,19 +100,10 @@ def sgnht(
         info = Info(trees.norm(drift), nan, zero, trees.all_finite(phi))
         return State(phi, velocity, xi, drift, estimator, preconditioner_state), info
 
-    return Kernel(
-        name="sgnht",
-        posterior=posterior,
-        space=space,
-        estimator=proxy_gradient.estimator,
-        config=describe(
-            friction=friction, thermal_mass=thermal_mass, preconditioner=precondition, temperature=temperature
-        ),
-        _init=init,
-        _update=update,
-        _proxy=lambda state: state.phi,
-        constrain=space.constrain,
-        _refresh=lambda state: state._replace(estimator=proxy_gradient.refresh(state.estimator, state.phi)),
-        independent_batches=True,  # the thermostat takes gradient noise for white
-        adapt_steps=precondition.adapt_steps,
+    config = describe(
+        friction=friction, thermal_mass=thermal_mass, preconditioner=precondition, temperature=temperature
+    )
+    # The thermostat takes gradient noise for white.
+    return kernel_on_proxy(
+        "sgnht", posterior, proxy_gradient, precondition, init, update, config, independent_batches=True
     )
