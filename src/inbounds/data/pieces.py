@@ -11,6 +11,7 @@ import glob
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -452,11 +453,9 @@ def shuffled_copy(pieces: Pieces, folder: str | os.PathLike, origin: str, seed: 
 def open_shuffled(folder: str | os.PathLike) -> Pieces:
     """Rows that `shuffled_copy` wrote."""
     folder = Path(folder).expanduser()
-    names = _describe(folder)["names"]
-    if names == ["data"] and (folder / "0.npy").is_file() and _describe(folder)["bare"]:
-        tree: PyTree = 0
-    else:
-        tree = {name: 0 for name in names}
+    found = _describe(folder)
+    names = found["names"]
+    tree: PyTree = 0 if found["bare"] else {name: 0 for name in names}
     shards: list[list] = [[folder / f"{number}.npy"] for number in range(len(names))]
     return _open_arrays(shards, jax.tree.structure(tree), names, None, shuffled=True)
 
@@ -464,11 +463,9 @@ def open_shuffled(folder: str | os.PathLike) -> Pieces:
 def _describe(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / MARK).read_text())
-        names = found["names"]
-        good = isinstance(found["origin"], str) and isinstance(found["bare"], bool) and names == sorted(set(names))
-        if not good or not names or not all(isinstance(name, str) for name in names):
-            raise ValueError("unexpected content")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        if found.pop("checksum") != _checksum(found):
+            raise ValueError("its checksum is wrong")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{folder} does not hold shuffled rows: {MARK} cannot be read ({_one_line(error)}).") from None
     return found
 
@@ -512,7 +509,12 @@ def _write_shuffled(pieces: Pieces, folder: Path, origin: str, seed: int) -> Non
     bare = pieces.treedef == jax.tree.structure(0)
     if not bare and pieces.treedef != jax.tree.structure({name: 0 for name in pieces.names}):
         raise ValueError("Only one array, or a flat dict of arrays, can be kept in a folder of shuffled rows.")
-    (folder / MARK).write_text(json.dumps({"names": pieces.names, "bare": bare, "origin": origin}))
+    found = {"names": pieces.names, "bare": bare, "origin": origin}
+    (folder / MARK).write_text(json.dumps(found | {"checksum": _checksum(found)}))
+
+
+def _checksum(found: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(found, sort_keys=True).encode())
 
 
 # -- small things -------------------------------------------------------------------------------------------------

@@ -145,9 +145,11 @@ def read(path: str | os.PathLike) -> PackedNetworks:
     content = Path(path).read_bytes()
     if content[:5] != MAGIC[:5]:
         raise ValueError(f"{path} does not hold exported binary networks: it begins with {content[:8]!r}.")
+    if len(content) < 16:
+        raise ValueError(f"{path} is cut off: it has {len(content)} bytes.")
     if content[:8] != MAGIC:
         raise ValueError(f"{path} has format version {content[7]}, this reader knows version {MAGIC[7]}.")
-    if len(content) < 16 or zlib.crc32(content[:-4]) != struct.unpack("<I", content[-4:])[0]:
+    if zlib.crc32(content[:-4]) != struct.unpack("<I", content[-4:])[0]:
         raise ValueError(f"{path} is damaged or cut off: its checksum is wrong.")
     try:
         return _parse(content)
