@@ -2,21 +2,14 @@
 
 import inspect
 
-from numpyro.distributions import constraints
-
 from .base import Transform
 from .interval import Arctan, Probit, Sigmoid, Softsign
 from .positive import ICLL, Exp, IntegratedProbit, Softplus
 from .real import Identity
+from .supports import ends, family_of, unwrap
 from .vector import OTHERS, Softmax, StickBreaking, bijection_of
 
-# The supports with a choice: the constraints that describe them, and the transforms that fit, the default first.
-KINDS = {
-    "the real line": (constraints.real, constraints.real_vector, constraints.real_matrix),
-    "a half line": (constraints.positive, constraints.greater_than(0), constraints.less_than(0)),
-    "an interval": (constraints.unit_interval, constraints.interval(0, 1), constraints.circular),
-    "a simplex": (constraints.simplex,),
-}
+# The transforms that fit each kind of support, the default first.
 FAMILIES = {
     "the real line": (Identity,),
     "a half line": (Softplus, ICLL, IntegratedProbit, Exp),
@@ -34,8 +27,8 @@ def onto(constraint, transform, scale=1.0):
     c in theta = a + c f(phi / c) on half lines, and in theta = a + (b - a) f(phi / c) on intervals. Wrappers that only
     regroup axes (`constraints.independent`) are looked through: these transforms act on each coordinate.
     """
-    constraint = _unwrap(constraint)
-    family = _family(constraint)
+    constraint = unwrap(constraint)
+    family = family_of(constraint)
     if family is None:
         only = bijection_of(constraint)
         if transform in (only, only.name, type(only)):
@@ -43,48 +36,22 @@ def onto(constraint, transform, scale=1.0):
     kind = _named(transform)
     if family is None or kind not in FAMILIES[family]:
         raise ValueError(_misfit(constraint, family, transform))
-    placed = kind(*_bounds(constraint), scale=scale) if family in PLACEABLE else kind()
+    placed = kind(*ends(constraint), scale=scale) if family in PLACEABLE else kind()
     return transform if placed == transform else placed
 
 
 def default(constraint):
     """The transform for a support when none is asked for: Lipschitz wherever one is known, hence never Exp."""
-    constraint = _unwrap(constraint)
-    family = _family(constraint)
+    constraint = unwrap(constraint)
+    family = family_of(constraint)
     return bijection_of(constraint) if family is None else onto(constraint, FAMILIES[family][0])
 
 
 def available(constraint):
     """The names of the transforms that fit a support, the default first."""
-    constraint = _unwrap(constraint)
-    family = _family(constraint)
+    constraint = unwrap(constraint)
+    family = family_of(constraint)
     return (default(constraint).name,) if family is None else tuple(kind.name for kind in FAMILIES[family])
-
-
-def _unwrap(constraint):
-    if not isinstance(constraint, constraints.Constraint):
-        raise ValueError(
-            f"expected a constraint of numpyro.distributions.constraints, got {constraint!r}; "
-            "for instance constraints.positive or constraints.interval(0, 1)"
-        )
-    while isinstance(constraint, constraints.independent):
-        constraint = constraint.base_constraint
-    if constraints.is_dependent(constraint):
-        raise ValueError("the support depends on other variables; give the constraint for the values at hand")
-    if constraint.is_discrete:
-        raise ValueError(f"{constraint} is discrete: Langevin dynamics needs a continuous variable; marginalise it out")
-    return constraint
-
-
-def _family(constraint):
-    for family, examples in KINDS.items():
-        if isinstance(constraint, tuple(type(example) for example in examples)):
-            return family
-    return None
-
-
-def _bounds(constraint):
-    return getattr(constraint, "lower_bound", None), getattr(constraint, "upper_bound", None)
 
 
 def _named(transform):
