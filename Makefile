@@ -7,7 +7,7 @@ OUT ?= out/demo
 # Two workers: the tests are compiled programs of one core each.
 WORKERS ?= 2
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/inbounds demo --out $(OUT)
@@ -19,6 +19,9 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fuzz: $(VENV)/installed
+	$(BIN)/python tests/fuzz/run.py --inputs 100000
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/transforms.py

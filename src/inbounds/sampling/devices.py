@@ -21,7 +21,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inbounds import trees
-from inbounds.data.arrays import MinibatchSource, check_batch, is_source, source_for
+from inbounds.data.arrays import MinibatchSource, check_batch, is_source, is_stream, source_for
 from inbounds.data.spread import AXIS as DATA
 from inbounds.data.spread import SpreadRows, own_places
 from inbounds.posterior import Posterior
@@ -159,6 +159,8 @@ class Layout:
             theta: the start of one chain, for the sizes of the divided variables.
         """
         data = posterior.data
+        if is_stream(data):
+            raise ValueError("Data on disk are read for one device: leave `devices` out, or give each process its rows in memory.")
         if not self.spreads or data is None:
             self._check_shard(theta, {})
             return source_for(data, batch_size, batching)

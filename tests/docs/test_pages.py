@@ -1,0 +1,25 @@
+"""The Python on the pages runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize(
+    ("page", "needs"), [("data-from-disk.md", ("grain", "pyarrow")), ("tuning-together.md", ("optuna",))]
+)
+def test_the_snippets_of_a_page_run_one_after_the_other(page, needs, tmp_path, monkeypatch):
+    for module in needs:
+        pytest.importorskip(module)
+    monkeypatch.chdir(tmp_path)
+    snippets = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert snippets
+    names: dict = {}
+    for snippet in snippets:
+        exec(compile(snippet, page, "exec"), names)
+    if page == "data-from-disk.md":
+        assert names["again"].num_data == names["rows"].num_data == 2_100
+        assert abs(names["draws"].theta["weights"].mean() - 0.75) < 0.2
