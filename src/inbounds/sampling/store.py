@@ -11,13 +11,14 @@ the metadata of everything below them ("consolidated"). Whichever of the three a
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -365,22 +366,13 @@ class _Store:
                 f"The store {self.url} holds {shortest:,} draws a chain; the checkpoint counts {position:,}. It is not "
                 "the store that the run wrote, or part of it is lost."
             )
-        self._resize(position)
-
-    def _resize(self, length: int) -> None:
-        for array in self.arrays.values():
-            axis = _draw_axis(array)
-            array.resize((*array.shape[:axis], length, *array.shape[axis + 1 :]))
+        sync(_all(_resize(array, position) for array in self.arrays.values()))
 
     def write(self, columns: dict[str, np.ndarray], first: int) -> None:
         """Append, beyond the length that readers see until `publish`."""
         end = first + next(iter(columns.values())).shape[1]
-        self._resize(end)
-        for path, array in self.arrays.items():
-            if path in columns:
-                array[:, first:end] = columns[path]
-            else:
-                array[first:end] = np.arange(first, end)
+        numbers = np.arange(first, end)[None]
+        sync(_all(_append(array, columns.get(path, numbers), first, end) for path, array in self.arrays.items()))
 
     def publish(self) -> None:
         sync(self.staged.publish())
@@ -393,6 +385,25 @@ class _Store:
 
 def _draw_axis(array: Any) -> int:
     return 0 if array.ndim == 1 else 1
+
+
+async def _append(array: Any, values: np.ndarray, first: int, end: int) -> None:
+    """Write draws number `first` to `end` of one array; values have the axes (chain, draw, ...)."""
+    await _resize(array, end)
+    index = (slice(None), slice(first, end)) if array.ndim > 1 else slice(first, end)
+    await array.async_array.setitem(index, values if array.ndim > 1 else values[0])
+
+
+async def _resize(array: Any, length: int) -> None:
+    axis = _draw_axis(array)
+    await array.async_array.resize((*array.shape[:axis], length, *array.shape[axis + 1 :]))
+
+
+async def _all(tasks: Iterable[Coroutine]) -> None:
+    """Do all at once, wait for all, and then raise the first error."""
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
 
 
 def _open(url: str, read_only: bool = False) -> Any:
@@ -453,13 +464,10 @@ class _Staged(WrapperStore):
         """Show readers what has been written: arrays, then groups, then the root, and only then delete."""
         documents = {key: json.loads(text) for key, text in self.metadata.items()}
         groups = {key for key, document in documents.items() if document["node_type"] == "group"}
-        for key in sorted(documents, key=lambda key: -key.count("/")):
-            if key in groups:
-                await self._put(key, _consolidated(key, documents))
-            elif key in self.unpublished:
-                await self._put(key, documents[key])
-        for key in sorted(self.deleted):
-            await self._store.delete(key)
+        await _all(self._put(key, documents[key]) for key in self.unpublished - groups)
+        for key in sorted(groups, key=lambda key: -key.count("/")):
+            await self._put(key, _consolidated(key, documents))
+        await _all(self._store.delete(key) for key in self.deleted)
         self.unpublished, self.deleted = set(), set()
 
     async def _put(self, key: str, document: dict) -> None:

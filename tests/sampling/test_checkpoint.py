@@ -1,0 +1,301 @@
+"""Checkpoint and resume: bit for bit the run that was never interrupted, whatever ended it."""
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import threading
+import warnings
+from pathlib import Path
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import inbounds as ib
+from tests.models_for_tests import poisson_rates
+
+pytest.importorskip("orbax.checkpoint")
+
+RUN = dict(step_size=1e-3, num_steps=6_200, burn_in=50, thin=7, batch_size=8, num_chains=2, seed=3, progress=False)
+
+
+def run(kernel=None, **options):
+    return ib.sample(ib.sgld(poisson_rates()) if kernel is None else kernel, **(RUN | options))
+
+
+def same(a, b):
+    return jax.tree.all(jax.tree.map(lambda x, y: np.array_equal(np.asarray(x), np.asarray(y), equal_nan=True), a, b))
+
+
+def equal(a, b):
+    """Draws, statistics, state and what was collected."""
+    return all(same(getattr(a, name), getattr(b, name)) for name in ("phi", "stats", "state", "collected"))
+
+
+class PowerCutError(Exception):
+    pass
+
+
+def power_cut_at(step):
+    def monitor(done, collected):
+        if done >= step:
+            raise PowerCutError
+
+    return monitor
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    return run()
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """The folder of a run that lost its power, with checkpoints of three steps."""
+    folder = tmp_path_factory.mktemp("run") / "checkpoints"
+    with pytest.raises(PowerCutError):
+        run(checkpoint=ib.Checkpoint(folder, every_steps=1_024), chunk_steps=1, monitor=power_cut_at(4_096))
+    assert steps_in(folder) == [1_024, 2_048, 3_072]
+    return folder
+
+
+@pytest.fixture
+def folder(checkpoints, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(checkpoints, tmp_path / "checkpoints")
+
+
+def steps_in(folder):
+    return sorted(int(path.name) for path in Path(folder).iterdir() if path.name.isdigit())
+
+
+CASES = {
+    "svrg, which looks at all the data": (
+        lambda: ib.baoab(poisson_rates(), gradient=ib.gradients.svrg(every=512)),
+        dict(collect=ib.collect.mean_and_variance()),
+    ),
+    "adaptation, a variance and a schedule": (
+        lambda: ib.leimkuhler_matthews(
+            poisson_rates(), noise_correction=True, preconditioner=ib.preconditioners.rmsprop(50)
+        ),
+        dict(step_size=ib.schedules.cyclical(1e-3, 1_000, 0.5)),
+    ),
+    "a large model": (
+        lambda: ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([5_000])})),
+        dict(num_steps=45, burn_in=5, thin=2, batch_size=None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(name, tmp_path):
+    kernel, options = CASES[name][0](), CASES[name][1]
+    steps = options.get("num_steps", RUN["num_steps"])
+    saving = options | dict(checkpoint=ib.Checkpoint(tmp_path / "c", every_steps=steps // 4), chunk_steps=1)
+    with pytest.raises(PowerCutError):
+        run(kernel, **saving, monitor=power_cut_at(steps * 2 // 3))
+    assert steps_in(tmp_path / "c")
+    resumed = run(kernel, **saving, resume=True)
+    assert equal(resumed, run(kernel, **options))
+
+
+def test_a_run_grows_when_it_is_resumed_and_a_folder_without_checkpoints_starts_it(uninterrupted, tmp_path):
+    short = run(checkpoint=tmp_path / "c", resume=True, num_steps=3_000)
+    assert short.num_steps == 3_000
+    assert steps_in(tmp_path / "c") == [2_048]  # the last that any longer run goes through
+    for _ in range(2):  # the second time it has ended already
+        assert equal(run(checkpoint=tmp_path / "c", resume=True), uninterrupted)
+    with pytest.raises(ValueError, match=r"of step 6,144, past num_steps=3,000. A run may grow"):
+        run(checkpoint=tmp_path / "c", resume=True, num_steps=3_000)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # what Orbax leaves of a read that failed
+def test_a_damaged_checkpoint_is_passed_over(uninterrupted, folder, tmp_path):
+    newest = folder / "3072"
+    files = [path.relative_to(newest) for path in newest.rglob("*") if path.is_file() and path.stat().st_size > 8]
+    assert len(files) > 5
+    told = 0
+    for number, file in enumerate(files):
+        copy = shutil.copytree(folder, tmp_path / str(number))
+        content = (copy / "3072" / file).read_bytes()
+        damaged = content[: len(content) // 2] if number % 2 else bytes(byte ^ 85 for byte in content)
+        (copy / "3072" / file).write_bytes(damaged)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert equal(run(checkpoint=copy, resume=True), uninterrupted)
+        told += any("step 3,072 cannot be used" in str(w.message) for w in caught)
+    gc.collect()
+    assert told >= 4  # some files (how it was sharded, how long it took) are not needed
+
+
+def test_when_no_checkpoint_is_whole_it_says_so_and_starts_nothing(folder):
+    for path in folder.rglob("metadata"):
+        path.write_text("{")
+    with pytest.raises(
+        ValueError, match=r"No checkpoint in .* can be used: of step 3,072, 2,048, 1,024, it cannot be read"
+    ):
+        run(checkpoint=folder, resume=True)
+    assert steps_in(folder) == [1_024, 2_048, 3_072]
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        (dict(seed=4), "seed is 3 there and 4 here"),
+        (
+            dict(step_size=2e-3, thin=14),
+            r"step_size is 0.001\d* there and 0.002\d* here; .*thin is 7 there and 14 here",
+        ),
+        (dict(kernel=ib.sgld(poisson_rates(seed=1))), "data is .*checksum .* there and .*checksum .* here"),
+        (dict(kernel=ib.sgld(poisson_rates(), transforms="icll")), "transforms is .* there and .*icll"),
+        (dict(init={"rate": np.ones(2), "mix": 0.5}), "init is None there and mix: 0.5, rate: float64"),
+        (dict(batching="replacement", batch_size=4), "batch_size is 8 there and 4 here; batching is epochs there"),
+    ],
+)
+def test_the_checkpoint_of_another_run_is_refused_with_what_differs(changes, difference, folder):
+    with pytest.raises(ValueError, match=f"it is of another run .*{difference}"):
+        run(checkpoint=folder, resume=True, **changes)
+    assert steps_in(folder) == [1_024, 2_048, 3_072]
+
+
+def test_a_folder_with_checkpoints_is_not_written_to_unless_resumed(folder):
+    with pytest.raises(
+        ValueError, match=r"holds checkpoints, the latest of step 3,072. Go on from there with resume=True"
+    ):
+        run(checkpoint=folder)
+    for wrong in (dict(every_steps=0), dict(every_seconds=None), dict(keep=1)):
+        with pytest.raises(ValueError, match="checkpoint"):
+            ib.Checkpoint(folder, **wrong)
+
+
+def test_other_versions_are_worth_a_warning(uninterrupted, folder, monkeypatch):
+    monkeypatch.setattr(jax, "__version__", "99.0")
+    with pytest.warns(UserWarning, match=r"began with JAX .* and goes on with 99.0: its draws are as good"):
+        assert equal(run(checkpoint=folder, resume=True), uninterrupted)
+
+
+# Signals. They come in the middle of a chunk; here, between two of them.
+
+
+def send(number, step):
+    def monitor(done, collected):
+        if done >= step and not monitor.sent:
+            monitor.sent = True
+            signal.raise_signal(number)
+
+    monitor.sent = False
+    return monitor
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(uninterrupted, tmp_path):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(checkpoint=tmp_path / "c", chunk_steps=1, monitor=send(signal.SIGINT, 2_048))
+    assert isinstance(caught.value, ib.Interrupted)
+    assert "stopped after 2,048 of 6,200 steps" in str(caught.value)
+    assert f'ib.sample(..., checkpoint="{tmp_path / "c"}", resume=True)' in str(caught.value)
+    assert same(caught.value.draws.phi["mix"], uninterrupted.phi["mix"][:, : caught.value.draws.num_draws])
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert equal(run(checkpoint=tmp_path / "c", resume=True), uninterrupted)
+
+
+def test_sigterm_saves_and_exits(uninterrupted, tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run(checkpoint=tmp_path / "c", chunk_steps=1, monitor=send(signal.SIGTERM, 2_048))
+    assert caught.value.code == 143
+    assert "stopped after 2,048 of 6,200 steps" in capsys.readouterr().err
+    assert steps_in(tmp_path / "c") == [2_048]
+    assert equal(run(checkpoint=tmp_path / "c", resume=True), uninterrupted)
+
+
+def test_ctrl_c_without_a_checkpoint_loses_no_draws_and_a_second_one_does_not_wait(uninterrupted):
+    with pytest.raises(ib.Interrupted, match=r"draws until then are in `error.draws`") as caught:
+        run(chunk_steps=1, monitor=send(signal.SIGINT, 2_048))
+    assert caught.value.draws.num_steps == 2_048
+    assert same(caught.value.draws.theta["mix"], uninterrupted.theta["mix"][:, : caught.value.draws.num_draws])
+
+    def impatient(done, collected):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(chunk_steps=1, monitor=impatient)
+    assert not isinstance(caught.value, ib.Interrupted)
+
+
+def test_runs_in_other_threads_leave_signals_alone(uninterrupted, tmp_path):
+    found = []
+
+    def elsewhere():
+        found.append(run(checkpoint=tmp_path / "c"))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join(120)
+    assert equal(found[0], uninterrupted)
+
+
+# kill -9
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    """Processes forked from one that has imported everything and computed nothing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.sampling.victim"])
+    threads = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    yield context
+    os.environ.pop("OPENBLAS_NUM_THREADS") if threads is None else os.environ.update(OPENBLAS_NUM_THREADS=threads)
+
+
+def test_twenty_kills_lose_nothing(nursery, tmp_path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("zarr")
+    from tests.sampling import victim
+
+    whole = ib.sample(**victim.settings())
+    kinds = ["any moment", "checkpoint", "append", "publish"] * 5
+    random.Random(0).shuffle(kinds)
+    lengths = [0]
+    for number, how in enumerate([*kinds, None]):
+        every_steps = 2_048 if how else 10**6
+        process = nursery.Process(target=victim.run, args=(str(tmp_path), how, number, every_steps))
+        process.start()
+        process.join(120)
+        assert process.exitcode == (-signal.SIGKILL if how else 0), how
+        with contextlib.suppress(FileNotFoundError, KeyError):  # until the store is made
+            posterior = xarray.open_datatree(tmp_path / "run.zarr", engine="zarr")["posterior"]
+            length = posterior.sizes["draw"]
+            np.testing.assert_array_equal(posterior["draw"], np.arange(length))
+            for name in ("rate", "mix"):
+                np.testing.assert_array_equal(posterior[name], whole.theta[name][:, :length])
+            lengths.append(length)
+    assert lengths[-1] == whole.num_draws
+    assert len(set(lengths)) > 10  # it did get on between the kills
+    stats = xarray.open_zarr(tmp_path / "run.zarr", group="sample_stats")
+    assert same({name: stats[name].values for name in whole.stats}, whole.stats)
+    left = [path for path in tmp_path.rglob("*") if path.name.endswith((".partial", "-tmp"))]
+    assert not left
+
+
+def test_a_killed_search_goes_on_with_every_trial_counted_once(nursery, tmp_path):
+    pytest.importorskip("optuna")
+    from tests.sampling import victim
+
+    for number, trials in enumerate((4, 9, 13)):  # dies in the objective, while it is being told, and while it asks
+        process = nursery.Process(target=victim.tune, args=(str(tmp_path), number, trials))
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+    result = ib.tune(victim.objective, trials=20, storage=tmp_path / "study.log", progress=False)
+    numbers = [trial["number"] for trial in result.trials]
+    assert len(numbers) == len(set(numbers)) == 20
+    assert all(trial["value"] == victim.objective(trial["step_size"]) for trial in result.trials)

@@ -1,0 +1,95 @@
+"""A run, or a search, in a process of its own, to be killed: at a given moment, or within a write.
+
+The process is forked from one that has imported everything and computed nothing, so that twenty of them are cheap.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import jax
+import orbax.checkpoint
+from tqdm import tqdm
+
+import inbounds as ib
+from inbounds.sampling import store as stores
+
+tqdm.set_lock(threading.RLock())  # its default is shared by processes, and would outlive those that are killed
+
+WRITES = {
+    "checkpoint": (orbax.checkpoint.CheckpointManager, "save"),
+    "append": (stores._Store, "write"),
+    "publish": (stores._Store, "publish"),
+}
+
+
+def settings() -> dict:
+    from tests.models_for_tests import poisson_rates
+
+    kernel = ib.baoab(poisson_rates())
+    return dict(
+        kernel=kernel, step_size=1e-3, num_steps=120 * 1_024 + 77, burn_in=100, thin=31, batch_size=8, num_chains=2, seed=5,
+        progress=False,
+    )  # fmt: skip
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in(owner: type, name: str, number: int, delay: float) -> None:
+    """Die `delay` seconds into call number `number` of a method, or at its end where it is quicker."""
+    original = getattr(owner, name)
+    calls = []
+
+    def deadly(*args, **kwargs):
+        calls.append(1)
+        if len(calls) < number:
+            return original(*args, **kwargs)
+        threading.Timer(delay, die).start()
+        original(*args, **kwargs)
+        die()
+
+    setattr(owner, name, deadly)
+
+
+def run(folder: str, how: str | None, seed: int, every_steps: int) -> None:
+    """Go on with the run in `folder`, and die on the way as `how` says; None: finish."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    stores.CHUNK_BYTES, stores.PUBLISH_SECONDS, stores.PUBLISH_SHARE = 2**14, 0.0, 1e9
+    chance = random.Random(seed)
+    if how in WRITES:
+        die_in(*WRITES[how], chance.randint(1, 6), chance.uniform(0.0, 0.1 if how == "checkpoint" else 0.01))
+    elif how == "any moment":
+        threading.Timer(chance.uniform(0.0, 2.5), die).start()
+    ib.sample(
+        **settings(), store=f"{folder}/run.zarr", resume=True, chunk_steps=1,
+        checkpoint=ib.Checkpoint(f"{folder}/checkpoints", every_steps=every_steps),
+    )  # fmt: skip
+    if how == "any moment":
+        time.sleep(60)  # done before its time: wait for the end
+
+
+def objective(step_size: float) -> float:
+    return (step_size - 0.1) ** 2
+
+
+def tune(folder: str, place: int, trials: int) -> None:
+    """Search on until `trials` are finished, and then die: in the objective, or in the middle of a write to the study."""
+    from optuna.storages.journal import JournalFileBackend
+
+    finished = 0
+
+    def deadly(step_size: float) -> float:
+        nonlocal finished
+        finished += 1
+        if finished == trials:
+            if place == 0:
+                die()
+            die_in(JournalFileBackend, "append_logs", place, 0.0)
+        return objective(step_size)
+
+    ib.tune(deadly, trials=100, storage=f"{folder}/study.log", progress=False)
