@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -159,15 +160,29 @@ def assert_the_reader_ends():
     assert not any(thread.is_alive() for thread in readers)
 
 
-def test_a_run_on_a_stream_samples_the_posterior_and_does_not_depend_on_chunks(tmp_path, parquet):
-    kernel = ib.sgld(posterior(kept("parquet", tmp_path, parquet)))
-    run = {"num_steps": 1_000, "batch_size": 40, "num_chains": 2, "progress": False}
-    draws = ib.sample(kernel, 2e-4, burn_in=200, **run)
+@pytest.fixture
+def run(tmp_path, parquet):
+    """A run on small buffers: of 64 steps."""
+    stream = kept("parquet", tmp_path, parquet)
+    stream.memory = 3 * 40 * 12 * 64
+    kernel = ib.sgld(posterior(stream))
+    return partial(ib.sample, kernel, 2e-4, batch_size=40, num_chains=2, progress=False)
+
+
+def test_a_run_on_a_stream_samples_the_posterior_however_it_is_cut_and_resumed(run, tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    draws = run(num_steps=1_000).theta["level"]
     exact = np.sum(np.arange(ROWS) / ROWS) / (ROWS + 1)
-    assert abs(draws.theta["level"].mean() - exact) < 0.03  # its sd is 0.05, with about a hundred independent draws
-    again = ib.sample(kernel, 2e-4, burn_in=200, chunk_steps=1, **run)
-    assert np.array_equal(draws.theta["level"], again.theta["level"])
+    assert abs(draws[:, 200:].mean() - exact) < 0.03  # its sd is 0.05, with about a hundred independent draws
+    assert np.array_equal(run(num_steps=300, chunk_steps=1).theta["level"], draws[:, :300])
+    run(num_steps=300, checkpoint=tmp_path / "run")
+    assert np.array_equal(run(num_steps=1_000, checkpoint=tmp_path / "run", resume=True).theta["level"], draws)
     assert_the_reader_ends()
+
+
+def test_a_stream_is_for_one_device(run):
+    with pytest.raises(ValueError, match="leave `devices` out"):
+        run(num_steps=10, devices=1)
 
 
 def test_an_error_while_reading_ends_the_run_and_the_reader(tmp_path):
