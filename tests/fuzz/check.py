@@ -18,23 +18,24 @@ from tests.fuzz.damage import changes, damaged
 from tests.fuzz.readers import READERS, Files, Reader
 
 SECONDS = 10  # that a reader may take for a file of a few kilobytes
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a disk would be the slowest part
 MEMORY = 2 << 30  # bytes that it may ask for beyond what the process has
 
 
-def fuzz(name: str, inputs: int, seed: int = 0, keep: Path | None = None) -> dict[str, int]:
+def fuzz(name: str, inputs: int, seed: int = 0, place: Path | None = None) -> dict[str, int]:
     """Damage valid files `inputs` times; how many were refused and how many read. Raises on the first that does harm.
 
     Args:
         name: of the reader.
         inputs: how many.
         seed: of the damage.
-        keep: a folder for the input being read, so that it is there should the process die.
+        place: a folder that holds the input being read, so that it is there should the process die; None: a temporary one.
     """
     reader = READERS[name]
     reader.begin()
     counts = {"refused": 0, "read": 0}
-    with tempfile.TemporaryDirectory(prefix="inbounds-fuzz-") as place:
-        folder = Path(place) / "input"
+    with tempfile.TemporaryDirectory(prefix="inbounds-fuzz-", dir=IN_MEMORY) as temporary:
+        folder = (place or Path(temporary)) / "input"
         original = _make(reader, folder)
         names = sorted(path for path, content in original.items() if content)
 
@@ -55,13 +56,9 @@ def fuzz(name: str, inputs: int, seed: int = 0, keep: Path | None = None) -> dic
             else:
                 files[which] = reader.inside(files[which], lambda content: damaged(content, done))
             _write(files, folder)
-            if keep is not None:
-                _write(files, keep / name.replace(" ", "-"))
             counts[_outcome(reader, folder)] += 1
 
         harmless()
-    if keep is not None:
-        shutil.rmtree(keep / name.replace(" ", "-"), ignore_errors=True)
     return counts
 
 
@@ -106,7 +103,8 @@ def _mapped() -> int:
 
 
 def _make(reader: Reader, folder: Path) -> Files:
-    folder.mkdir()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     reader.make(folder)
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 

@@ -6,14 +6,16 @@ Every reader runs in a process of its own, so that one that dies is reported lik
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.fuzz.check import fuzz
+from tests.fuzz.check import IN_MEMORY, fuzz
 from tests.fuzz.readers import READERS
 
 
@@ -23,12 +25,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--reader", nargs="*", choices=list(READERS), default=list(READERS), metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("out/fuzz"))
-    parser.add_argument(
-        "--one", type=int, help=argparse.SUPPRESS
-    )  # this many inputs of the one reader, in this process
+    # For the processes that this one starts: so many inputs of the one reader, in this folder.
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one is not None:
-        counts = fuzz(arguments.reader[0], arguments.one, arguments.seed, arguments.out)
+        counts = fuzz(arguments.reader[0], arguments.one, arguments.seed, arguments.place)
         print(f"{counts['refused']:>9,} refused{counts['read']:>9,} read", end="")
         return 0
     total = sum(READERS[name].share for name in arguments.reader)
@@ -37,7 +39,10 @@ def main() -> int:
         inputs = max(20, -(-round(arguments.inputs * READERS[name].share) // round(total)))
         command = [sys.executable, __file__, "--one", str(inputs), "--reader", name, "--seed", str(arguments.seed)]
         began = time.monotonic()
-        done = subprocess.run([*command, "--out", str(arguments.out)], capture_output=True, text=True, check=False)
+        with tempfile.TemporaryDirectory(prefix="inbounds-fuzz-", dir=IN_MEMORY) as place:
+            done = subprocess.run([*command, "--place", place], capture_output=True, text=True, check=False)
+            if done.returncode:
+                shutil.copytree(place, arguments.out / name.replace(" ", "-"), dirs_exist_ok=True)
         seconds = time.monotonic() - began
         print(f"{name:24}{inputs:>9,} inputs{seconds:>7.0f} s  {done.stdout.strip()}", flush=True)
         if done.returncode:
