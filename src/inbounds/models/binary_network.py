@@ -413,8 +413,7 @@ class BinaryNetwork(Estimator):
     @classmethod
     def load(cls, path: str | os.PathLike) -> BinaryNetwork:
         """Read a model that `save` wrote. Nothing in the file is executed."""
-        model, header, arrays = cls._read(path)
-        try:
+        with cls._read(path) as (model, header, arrays):
             networks = PackedNetworks(
                 bits=arrays["bits"],
                 layers=tuple(header["layers"]),
@@ -426,8 +425,6 @@ class BinaryNetwork(Estimator):
                 classes=arrays["classes"],
             )
             networks.check()
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a saved BinaryNetwork, or is damaged: {error}.") from error
         model.networks_ = networks
         model.classes_ = model.networks_.classes
         model.n_features_in_ = model.networks_.layers[0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import io
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -67,23 +69,30 @@ class Estimator:
         return write_whole(Path(path), buffer.getvalue())
 
     @classmethod
-    def _read(cls, path: str | os.PathLike) -> tuple[Self, dict[str, Any], dict[str, np.ndarray]]:
-        """An unfitted estimator with the parameters of the file, the header, and the arrays. Nothing is executed."""
+    @contextlib.contextmanager
+    def _read(cls, path: str | os.PathLike) -> Iterator[tuple[Self, dict[str, Any], dict[str, np.ndarray]]]:
+        """An unfitted estimator with the parameters of the file, the header, and the arrays. Nothing is executed.
+
+        Whatever goes wrong while it is open is a ValueError that names the file: a damaged file, or one that is consistent and
+        was never saved by us, makes zipfile, NumPy, JSON and the code that takes it apart raise errors of many kinds.
+        """
         path = Path(path)
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
+            if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+                raise ValueError("a part of it is not an array")
             header = json.loads(arrays.pop("header").tobytes())
             found = (header.get("format"), header.get("version"))
-            parameters = {k: _tuples(v) for k, v in header.get("parameters", {}).items()}
+            if found != (cls._format, 1):
+                raise ValueError(f"it holds {found[0]!r} version {found[1]!r}, not {cls._format!r} version 1")
+            known = cls._parameter_names()
+            parameters = {k: _tuples(v) for k, v in header.get("parameters", {}).items() if k in known}
+            yield cls(**parameters), header, arrays
         except FileNotFoundError:
             raise
-        except Exception as error:  # zipfile's, NumPy's, JSON's: a damaged file makes them raise errors of many kinds
+        except Exception as error:
             raise ValueError(f"{path} is not a saved {cls.__name__}, or is damaged: {error}.") from error
-        if found != (cls._format, 1):
-            raise ValueError(f"{path} holds {found[0]!r} version {found[1]!r}, not {cls._format!r} version 1.")
-        known = cls._parameter_names()
-        return cls(**{name: value for name, value in parameters.items() if name in known}), header, arrays
 
 
 def _tuples(value: Any) -> Any:

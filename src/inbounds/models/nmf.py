@@ -346,12 +346,11 @@ class BayesianNMF(Estimator):
     @classmethod
     def load(cls, path: str | os.PathLike) -> BayesianNMF:
         """Read a model that `save` wrote. Nothing in the file is executed."""
-        model, header, arrays = cls._read(path)
+        with cls._read(path) as (model, header, arrays):
 
-        def named(prefix: str) -> dict[str, np.ndarray]:
-            return {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
+            def named(prefix: str) -> dict[str, np.ndarray]:
+                return {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
 
-        try:
             model.model_ = FactorModel(**header["model"])
             model.dispersion_ = float(header["dispersion"])
             model.range_ = (float(header["range"][0]), float(header["range"][1]))
@@ -365,8 +364,6 @@ class BayesianNMF(Estimator):
                 extended = (expected[0] + 2, *expected[1:]) if expected else expected
                 if model.draws_[name].shape[1:] != extended:
                     raise ValueError(f"the draws of {name!r} have the shape {model.draws_[name].shape}")
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a saved BayesianNMF, or is damaged: {error}.") from error
         return model
 
     # -- parts -----------------------------------------------------------------------------------------------------

@@ -416,12 +416,15 @@ class LDA(Estimator):
     @classmethod
     def load(cls, path: str | os.PathLike) -> LDA:
         """Read a model that `save` wrote. Nothing in the file is executed."""
-        model, header, arrays = cls._read(path)
-        model._begin(model._model(arrays["topics"].shape[-1]))
-        model.doc_topic_prior_, model.topic_word_prior_ = header["priors"]
-        model.n_steps_ = int(header["steps"])
-        model._position = arrays["position"]
-        model._keep(arrays["topics"])
+        with cls._read(path) as (model, header, arrays):
+            model._begin(model._model(arrays["topics"].shape[-1]))
+            model.doc_topic_prior_, model.topic_word_prior_ = map(float, header["priors"])
+            model.n_steps_ = int(header["steps"])
+            model._position = arrays["position"]
+            topics = arrays["topics"]
+            if topics.dtype.kind != "f" or topics.ndim != 3 or topics.shape[1] != model.n_components:
+                raise ValueError(f"the topics have the shape {topics.shape}")
+            model._keep(topics)
         return model
 
     # -- parts of fit ----------------------------------------------------------------------------------------------
