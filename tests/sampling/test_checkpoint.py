@@ -295,7 +295,7 @@ def test_a_killed_search_goes_on_with_every_trial_counted_once(nursery, tmp_path
         process.start()
         process.join(60)
         assert process.exitcode == -signal.SIGKILL
-    result = ib.tune(victim.objective, trials=20, storage=tmp_path / "study.log", progress=False)
+    result = ib.tune(victim.objective, trials=30, storage=tmp_path / "study.log", progress=False)
     numbers = [trial["number"] for trial in result.trials]
-    assert len(numbers) == len(set(numbers)) == 20
+    assert len(numbers) == len(set(numbers)) == 30
     assert all(trial["value"] == victim.objective(trial["step_size"]) for trial in result.trials)

@@ -39,7 +39,7 @@ try:
 except ImportError as error:
     raise ImportError('Draws on disk need Zarr: pip install "inbounds[store]"') from error
 
-CHUNK_BYTES = 2**24  # of all the arrays together, for the draws that one Zarr chunk holds
+CHUNK_BYTES = 2**23  # of all the arrays together, for the draws that one Zarr chunk holds
 LARGEST_CHUNK = 2**28  # bytes of one chunk of one array: a single draw larger than that is cut
 PUBLISH_SECONDS = 2.0  # readers see new draws at least this often,
 PUBLISH_SHARE = 0.05  # unless writing would take more than this part of the run
@@ -131,38 +131,38 @@ class StoredRecord(Record):
         return self.written + sum(len(counts) for _, counts in self.waiting)
 
     def keep(self, rows: Rows, counts: np.ndarray) -> None:
-        self.waiting.append((rows, counts))
-        length = self.layout.chunk_draws
-        whole = self.num_draws // length * length - self.written
-        with self._explained():
-            if whole > 0:
-                self._write(whole)
-            if time.perf_counter() - self.published > self.pause:
-                self.flush()
+        done, length = 0, self.layout.chunk_draws
+        while done < len(counts):
+            room = length - self.num_draws % length
+            part = slice(done, done + room)
+            # A copy, so that what waits does not hold on to the rest.
+            self.waiting.append((jax.tree.map(lambda leaf, part=part: leaf[part].copy(), rows), counts[part]))
+            done += room
+            if self.num_draws % length == 0:
+                with self._explained():
+                    self._write()
+        if time.perf_counter() - self.published > self.pause:
+            self.flush()
 
     def flush(self) -> None:
         """Write all that waits, and let readers see it."""
         clock = time.perf_counter()
         with self._explained():
-            self._write(self.num_draws - self.written)
+            self._write()
             if self.writes:
                 self.store.publish()
         self.published = time.perf_counter()
         self.pause = max(PUBLISH_SECONDS, (self.published - clock) / PUBLISH_SHARE)
 
-    def _write(self, count: int) -> None:
-        if count == 0:
+    def _write(self) -> None:
+        if not self.waiting:
             return
-        parts = [(rows, counts) for rows, counts in self.waiting]
-        rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(rows for rows, _ in parts))
-        counts = np.concatenate([counts for _, counts in parts])
+        counts = np.concatenate([counts for _, counts in self.waiting])
         if self.writes:
-            now = jax.tree.map(lambda leaf: leaf[:count], rows)
-            self.store.write(self.layout.columns(now, counts[:count], self.written, self.step_size), self.written)
-        # Only now, so that an error loses nothing that waits.
-        rest = jax.tree.map(lambda leaf: leaf[count:].copy(), rows)
-        self.waiting = [(rest, counts[count:])] if len(counts) > count else []
-        self.written += count
+            rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(rows for rows, _ in self.waiting))
+            self.store.write(self.layout.columns(rows, counts, self.written, self.step_size), self.written)
+        self.waiting = []  # only now, so that an error loses nothing that waits
+        self.written += len(counts)
 
     def close(self) -> None:
         if not self.store.broken:
