@@ -9,7 +9,12 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize(
-    ("page", "needs"), [("data-from-disk.md", ("grain", "pyarrow")), ("tuning-together.md", ("optuna",))]
+    ("page", "needs"),
+    [
+        ("data-from-disk.md", ("grain", "pyarrow")),
+        ("long-runs.md", ("orbax.checkpoint", "xarray", "zarr")),
+        ("tuning-together.md", ("optuna",)),
+    ],
 )
 def test_the_snippets_of_a_page_run_one_after_the_other(page, needs, tmp_path, monkeypatch):
     for module in needs:
@@ -20,6 +25,10 @@ def test_the_snippets_of_a_page_run_one_after_the_other(page, needs, tmp_path, m
     names: dict = {}
     for snippet in snippets:
         exec(compile(snippet, page, "exec"), names)
+    if page == "long-runs.md":
+        assert names["draws"].num_draws == 2_900
+        assert names["posterior_so_far"].sizes["draw"] == 1_900
+        assert names["last_hundred"].shape == (2, 100, 3)
     if page == "data-from-disk.md":
         assert names["again"].num_data == names["rows"].num_data == 2_100
         assert abs(names["draws"].theta["weights"].mean() - 0.75) < 0.2
