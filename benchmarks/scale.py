@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 THIN = 64
-SECONDS = 0.25  # of the shorter run
+SECONDS = 0.3  # of the shorter run
 
 
 def regression(rows=100_000, columns=20, batch_size=1_000, num_chains=1, devices=None):
@@ -117,7 +117,7 @@ def measure(make, sizes, repeats):
 
 def exponent(sizes, costs):
     """Slope of log cost on log size, with its standard error; None with fewer than three sizes."""
-    if len(sizes) < 3:
+    if len(sizes) < 3 or min(costs) <= 0:  # a slope below zero: the machine was too busy to measure
         return None
     x, y = [math.log(s) for s in sizes], [math.log(c) for c in costs]
     mean_x, mean_y = statistics.fmean(x), statistics.fmean(y)
@@ -184,7 +184,7 @@ def draw(results, theme):
         axis.plot(result["sizes"], median, "o-", ms=4, color=colour)
         if max(result["sizes"]) < 100:
             axis.set_xticks(result["sizes"], [str(size) for size in result["sizes"]])
-        axis.set_ylim(min(least) / 4, max(most) * 4)
+        axis.set_ylim(max(min(least), 1e-2) / 4, max(most) * 4)
         fit = result["exponent_without_overhead"] or result["exponent"]
         power = "" if fit is None else f"exponent {fit[0]:.2f} ± {fit[1]:.2f}"
         axis.set_title(result["axis"].replace(", ", "\n") + f"\n{power}")
