@@ -1,25 +1,105 @@
-"""What the examples share: a NUTS run on all the data to compare with, the table of differences, and the picture."""
+"""What the examples share: the doctor, the sampler, a NUTS run on all the data, the table of differences, and the picture."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from numpyro.infer import HMC, MCMC, NUTS, init_to_value
 
+import inbounds as ib
 
-def arguments(description: str) -> argparse.Namespace:
+
+@dataclass(frozen=True)
+class Example:
+    """A model, its data, and how long to sample it.
+
+    Args:
+        name: of the files that are written.
+        model: a NumPyro model of the data and of `batch_size`; None looks at all of them.
+        data: from a number of rows to the arguments of the model.
+        rows, small_rows: how many.
+        steps: of each chain.
+        panels: what the picture shows: (title, variable, index...).
+        chains, thin: as for `ib.sample`.
+        transforms: as for the kernels.
+        start: where the doctor starts looking; None: near the middle of the prior.
+        preconditioned: use the doctor's scales and step size for them; else the upper end of its range, which is made for
+            kernels of first order.
+        double: run NUTS in double precision.
+        reference_draws: of each NUTS chain.
+    """
+
+    name: str
+    model: Callable[..., None]
+    data: Callable[[int], tuple]
+    rows: int
+    small_rows: int
+    steps: int
+    panels: list[tuple]
+    chains: int = 8
+    thin: int = 10
+    transforms: Any = None
+    start: Any = None
+    preconditioned: bool = True
+    double: bool = False
+    reference_draws: int = 2_500
+
+    def sample(self, posterior: Any, step_size: float, small: bool, init: Any, **options: Any) -> Any:
+        """Draws from minibatches."""
+        kernel = ib.leimkuhler_matthews(posterior, self.transforms, **options)
+        steps = 200 if small else self.steps
+        return ib.sample(
+            kernel,
+            step_size,
+            steps,
+            burn_in=steps // 10,
+            thin=self.thin,
+            num_chains=2 if small else self.chains,
+            init=init,
+            progress=False,
+        )
+
+    def run(self, small: bool, out: Path) -> dict:
+        """The doctor, the sampler, NUTS on all the data, and the differences."""
+        data = self.data(self.small_rows if small else self.rows)
+        posterior = ib.from_numpyro(self.model, *data)
+        report = ib.check(posterior, self.transforms, init=self.start, gradient=ib.gradients.svrg())
+        step_size = report.preconditioned_step_size if self.preconditioned else report.step_sizes[1]
+        draws = self.sample(
+            posterior,
+            step_size,
+            small,
+            report.center,
+            gradient=ib.gradients.control_variate(center=report.center),
+            preconditioner=report.preconditioner if self.preconditioned else None,
+        )
+        print(draws.summary())
+        with jax.enable_x64(True) if self.double else contextlib.nullcontext():
+            reference = nuts(
+                self.model, *data, batch_size=None, start=report.center, small=small, draws=self.reference_draws
+            )
+        picture(self.name, draws, reference, self.panels, out)
+        return compare(self.name, draws, reference, out, step_size)
+
+
+def main(example: Example, description: str) -> None:
     """The command line of every example."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--small", action="store_true", help="seconds instead of minutes; the numbers mean nothing")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the picture and the table")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    return options
+    with jax.default_matmul_precision("highest"):  # a GPU's shortcuts are visible in a million rows
+        example.run(options.small, options.out)
 
 
 def nuts(model, *args, start: dict, small: bool = False, draws: int = 2_500, **kwargs) -> dict[str, np.ndarray]:

@@ -6,9 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from against_nuts import arguments, compare, nuts, picture
-
-import inbounds as ib
+from against_nuts import Example, main
 
 GROUPS = 20
 
@@ -30,31 +28,16 @@ def data(rows: int):
     return jnp.asarray(group), jnp.asarray(generator.normal(effects[group], 0.8), jnp.float32)
 
 
-def main(small: bool, out) -> dict:
-    group, y = data(400 if small else 4_000)
-    posterior = ib.from_numpyro(model, group, y)
-    report = ib.check(posterior, gradient=ib.gradients.svrg())
-    gradient = ib.gradients.control_variate(center=report.center)
-    kernel = ib.leimkuhler_matthews(posterior, gradient=gradient, preconditioner=report.preconditioner)
-    step_size = report.preconditioned_step_size
-    steps = 200 if small else 60_000
-    draws = ib.sample(
-        kernel,
-        step_size,
-        steps,
-        burn_in=steps // 10,
-        thin=10,
-        num_chains=2 if small else 8,
-        init=report.center,
-        progress=False,
-    )
-    print(draws.summary())
-    reference = nuts(model, group, y, batch_size=None, start=report.center, small=small)
-    panels = [("spread of the groups", "spread"), ("noise", "noise"), ("effect of the first group", "effect", 0)]
-    picture("hierarchical", draws, reference, panels, out)
-    return compare("hierarchical", draws, reference, out, step_size)
+EXAMPLE = Example(
+    name="hierarchical",
+    model=model,
+    data=data,
+    rows=4_000,
+    small_rows=400,
+    steps=60_000,
+    panels=[("spread of the groups", "spread"), ("noise", "noise"), ("effect of the first group", "effect", 0)],
+)
 
 
 if __name__ == "__main__":
-    options = arguments(__doc__)
-    main(options.small, options.out)
+    main(EXAMPLE, __doc__)

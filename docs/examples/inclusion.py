@@ -5,14 +5,11 @@ Mirror and projected samplers fail on such a prior at every step size; the docto
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from against_nuts import arguments, compare, nuts, picture
-
-import inbounds as ib
+from against_nuts import Example, main
 
 PRESENT, NOISE = np.array([1.0, 1.0, 0.0, 0.0, 0.5, 0.0]), 2.0
 
@@ -30,35 +27,22 @@ def data(rows: int):
     return jnp.asarray(components), jnp.asarray(components @ PRESENT + noise, jnp.float32)
 
 
-def main(small: bool, out) -> dict:
-    components, y = data(300)
-    posterior = ib.from_numpyro(model, components, y)
-    transforms = {"inclusion": "probit"}
-    report = ib.check(posterior, transforms, gradient=ib.gradients.svrg())
-    gradient = ib.gradients.control_variate(center=report.center)
-    kernel = ib.leimkuhler_matthews(posterior, transforms, gradient=gradient)
-    # The kernel is of second order: the upper end of a range made for first-order kernels will do.
-    step_size = report.step_sizes[1]
-    steps = 200 if small else 200_000
-    draws = ib.sample(
-        kernel,
-        step_size,
-        steps,
-        burn_in=steps // 10,
-        thin=20,
-        num_chains=2 if small else 32,
-        init=report.center,
-        progress=False,
-    )
-    print(draws.summary())
-    # In single precision NUTS cannot tell 1 - 1e-8 from 1, and would lose a fifth of the spike there.
-    with jax.enable_x64(True):
-        reference = nuts(model, components, y, batch_size=None, start=report.center, small=small, draws=10_000)
-    panels = [("in", "inclusion", 0), ("out", "inclusion", 2), ("half in", "inclusion", 4)]
-    picture("inclusion", draws, reference, panels, out)
-    return compare("inclusion", draws, reference, out, step_size)
+EXAMPLE = Example(
+    name="inclusion",
+    model=model,
+    data=data,
+    rows=300,
+    small_rows=300,
+    steps=200_000,
+    panels=[("in", "inclusion", 0), ("out", "inclusion", 2), ("half in", "inclusion", 4)],
+    chains=32,
+    thin=20,
+    transforms={"inclusion": "probit"},
+    preconditioned=False,  # the kernel is of second order: the upper end of a range made for first-order kernels will do
+    double=True,  # in single precision NUTS cannot tell 1 - 1e-8 from 1, and would lose a fifth of the spike there
+    reference_draws=10_000,
+)
 
 
 if __name__ == "__main__":
-    options = arguments(__doc__)
-    main(options.small, options.out)
+    main(EXAMPLE, __doc__)

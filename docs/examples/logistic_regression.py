@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from against_nuts import arguments, compare, nuts, picture
-
-import inbounds as ib
+from against_nuts import Example, main
 
 COLUMNS = 10
-jax.config.update("jax_default_matmul_precision", "highest")  # a GPU's shortcuts are visible in a million rows
 
 
 def model(x, y, batch_size=500):
@@ -29,30 +25,16 @@ def data(rows: int):
     return jnp.asarray(x), jnp.asarray(generator.uniform(size=rows) < 1 / (1 + np.exp(-x @ weights)), jnp.int32)
 
 
-def main(small: bool, out) -> dict:
-    x, y = data(5_000 if small else 1_000_000)
-    posterior = ib.from_numpyro(model, x, y)
-    report = ib.check(posterior, gradient=ib.gradients.svrg())
-    gradient = ib.gradients.control_variate(center=report.center)
-    kernel = ib.leimkuhler_matthews(posterior, gradient=gradient, preconditioner=report.preconditioner)
-    step_size = report.preconditioned_step_size
-    steps = 200 if small else 100_000
-    draws = ib.sample(
-        kernel,
-        step_size,
-        steps,
-        burn_in=steps // 10,
-        thin=10,
-        num_chains=2 if small else 8,
-        init=report.center,
-        progress=False,
-    )
-    print(draws.summary())
-    reference = nuts(model, x, y, batch_size=None, start=report.center, small=small)
-    picture("logistic_regression", draws, reference, [(f"weight {i}", "weights", i) for i in (0, 4, 9)], out)
-    return compare("logistic_regression", draws, reference, out, step_size)
+EXAMPLE = Example(
+    name="logistic_regression",
+    model=model,
+    data=data,
+    rows=1_000_000,
+    small_rows=5_000,
+    steps=100_000,
+    panels=[(f"weight {i}", "weights", i) for i in (0, 4, 9)],
+)
 
 
 if __name__ == "__main__":
-    options = arguments(__doc__)
-    main(options.small, options.out)
+    main(EXAMPLE, __doc__)

@@ -6,10 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from against_nuts import arguments, compare, nuts, picture
+from against_nuts import Example, main
 from numpyro.distributions.transforms import OrderedTransform
-
-import inbounds as ib
 
 WEIGHTS, MEANS, SDS = np.array([0.2, 0.5, 0.3]), np.array([-3.0, 0.0, 2.5]), np.array([0.6, 0.9, 0.5])
 
@@ -27,35 +25,20 @@ def model(y, components=3, batch_size=200):
 def data(rows: int):
     generator = np.random.default_rng(1)
     which = generator.choice(3, size=rows, p=WEIGHTS)
-    return jnp.asarray(generator.normal(MEANS[which], SDS[which]), jnp.float32)
+    return (jnp.asarray(generator.normal(MEANS[which], SDS[which]), jnp.float32),)
 
 
-def main(small: bool, out) -> dict:
-    y = data(500 if small else 10_000)
-    posterior = ib.from_numpyro(model, y)
-    start = {"weights": jnp.ones(3) / 3, "means": jnp.asarray([-2.0, 0.0, 2.0]), "sds": jnp.ones(3)}
-    report = ib.check(posterior, init=start, gradient=ib.gradients.svrg())
-    gradient = ib.gradients.control_variate(center=report.center)
-    kernel = ib.leimkuhler_matthews(posterior, gradient=gradient, preconditioner=report.preconditioner)
-    step_size = report.preconditioned_step_size
-    steps = 200 if small else 80_000
-    draws = ib.sample(
-        kernel,
-        step_size,
-        steps,
-        burn_in=steps // 10,
-        thin=10,
-        num_chains=2 if small else 8,
-        init=report.center,
-        progress=False,
-    )
-    print(draws.summary())
-    reference = nuts(model, y, batch_size=None, start=report.center, small=small)
-    panels = [("weight of the first", "weights", 0), ("mean of the second", "means", 1), ("sd of the third", "sds", 2)]
-    picture("mixture", draws, reference, panels, out)
-    return compare("mixture", draws, reference, out, step_size)
+EXAMPLE = Example(
+    name="mixture",
+    model=model,
+    data=data,
+    rows=10_000,
+    small_rows=500,
+    steps=80_000,
+    panels=[("weight of the first", "weights", 0), ("mean of the second", "means", 1), ("sd of the third", "sds", 2)],
+    start={"weights": jnp.ones(3) / 3, "means": jnp.asarray([-2.0, 0.0, 2.0]), "sds": jnp.ones(3)},
+)
 
 
 if __name__ == "__main__":
-    options = arguments(__doc__)
-    main(options.small, options.out)
+    main(EXAMPLE, __doc__)
