@@ -70,14 +70,18 @@ def rates(size):
 
 
 def _runner(posterior, step_size, **settings):
+    """(a function of a number of steps that returns seconds, what that number must be a multiple of)."""
     import inbounds as ib
+    from inbounds.sampling.program import SMALL
 
     kernel = ib.sgld(posterior)
+    parameters = sum(math.prod(prior.shape()) for prior in posterior.priors.values())
+    block = 1_024 if parameters <= SMALL else THIN  # whole blocks only: the driver runs no less
 
     def run(num_steps):
         return ib.sample(kernel, step_size, num_steps, thin=THIN, progress=False, **settings).seconds
 
-    return run
+    return run, block
 
 
 def on_devices(number, kind):
@@ -101,12 +105,12 @@ def measure(make, sizes, repeats):
     """Microseconds a step at each size: [least, median, most]."""
     runs, lengths = {}, {}
     for size in sizes:
-        run = runs[size] = make(size)
-        run(THIN)  # compiles
-        steps = THIN
-        while run(steps) < SECONDS and steps < 2**22:
+        run, block = make(size)
+        run(block)  # compiles
+        steps = block
+        while run(steps) < SECONDS:
             steps *= 4
-        lengths[size] = steps
+        runs[size], lengths[size] = run, steps
     slopes = {size: [] for size in sizes}
     for _ in range(repeats):
         for size in sizes:

@@ -189,13 +189,9 @@ class _Minibatch:
     ) -> tuple:
         """One device's part of the user's own gradient: each estimate counts by the share of the data behind it."""
         share = (jnp.sum(weights) / num_data).astype(jax.tree.leaves(theta)[0].dtype)
-        parts: tuple = (
-            (self.gradient(None, theta, rows),)
-            if variance is None
-            else self._halves(None, theta, rows)
-            if variance == "halves"
-            else self._per_example(None, theta, rows)
-        )
+        parts: tuple = (self.gradient(None, theta, rows),)
+        if variance is not None:
+            parts = (self._halves if variance == "halves" else self._per_example)(None, theta, rows)
         return tuple(jax.tree.map(lambda g, p=power: share**p * g, part) for power, part in enumerate(parts, start=1))
 
     def _smooth(self, moving: Smoothed, squares: PyTree, value: PyTree) -> Smoothed:
@@ -345,7 +341,9 @@ def full_likelihood_gradient(posterior: Posterior, theta: PyTree, rows: int = 8_
     gradient = jax.grad(lambda x, batch: jnp.sum(likelihood(x, batch)))
     if is_stream(posterior.data):
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(theta)):
-            raise ValueError("The gradient over all the data on disk cannot be part of a compiled function: call it outside.")
+            raise ValueError(
+                "The gradient over all the data on disk cannot be part of a compiled function: call it outside."
+            )
         compiled, total_gradient = jax.jit(gradient), jax.tree.map(jnp.zeros_like, theta)
         for batch in posterior.data.slices(rows):
             total_gradient = jax.tree.map(jnp.add, total_gradient, compiled(theta, batch))
