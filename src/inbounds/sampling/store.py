@@ -68,12 +68,13 @@ class StoredArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> np.ndarray:
-        return np.asarray(self._array[index])
+        with _refusing_damage(self._array.store_path):
+            return np.asarray(self._array[index])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("An array on disk is copied when it is read.")
-        return np.asarray(self._array[...], dtype)
+        return np.asarray(self[...], dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         read = (np.asarray(x) if isinstance(x, StoredArray) else x for x in inputs)
@@ -87,6 +88,19 @@ class StoredArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         return f"StoredArray(shape={self.shape}, dtype={self.dtype}, in {self._array.store_path})"
+
+
+@contextlib.contextmanager
+def _refusing_damage(place: Any) -> Iterator[None]:
+    """Say of a store that was changed behind our back that it is damaged: Zarr's codecs raise errors of many kinds."""
+    try:
+        yield
+    except (OSError, IndexError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, ValueError) and str(place) in str(error):
+            raise  # it has been explained
+        raise ValueError(f"{place} is damaged and cannot be read: {error}.") from error
 
 
 class StoredRecord(Record):
@@ -124,7 +138,8 @@ class StoredRecord(Record):
         self.pause = PUBLISH_SECONDS
         if self.writes:
             with self._explained():
-                self.store.begin(self.layout, fingerprint, resume, position)
+                with _refusing_damage(self.store.url):
+                    self.store.begin(self.layout, fingerprint, resume, position)
 
     @property
     def num_draws(self) -> int:
@@ -160,7 +175,9 @@ class StoredRecord(Record):
         counts = np.concatenate([counts for _, counts in self.waiting])
         if self.writes:
             rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(rows for rows, _ in self.waiting))
-            self.store.write(self.layout.columns(rows, counts, self.written, self.step_size), self.written)
+            columns = self.layout.columns(rows, counts, self.written, self.step_size)
+            with _refusing_damage(self.store.url):
+                self.store.write(columns, self.written)
         self.waiting = []  # only now, so that an error loses nothing that waits
         self.written += len(counts)
 
