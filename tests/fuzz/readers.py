@@ -207,6 +207,30 @@ def _read_network_inside(folder: Path) -> None:
     assert model.predict(np.zeros((1, model.n_features_in_))).shape == (1,)
 
 
+def _make_factors(folder: Path) -> None:
+    model = ib.models.BayesianNMF(
+        2, iterations=40, batch_size=10, keep=2, step_size=1e-3, validation=0.2, progress=False
+    )
+    generator = np.random.default_rng(0)
+    pairs = np.stack([np.arange(40) % 8, np.arange(40) // 8], axis=1)
+    model.fit(pairs, generator.integers(1, 6, 40)).save(folder / "factors.npz")
+
+
+def _read_factors(folder: Path) -> None:
+    model = ib.models.BayesianNMF.load(folder / "factors.npz")
+    assert np.shape(model.predict(model.user_ids_[:1], model.item_ids_[:1])) == (1,)
+
+
+def _make_topics(folder: Path) -> None:
+    model = ib.models.LDA(2, max_iter=4, batch_size=4, draws=2)
+    model.fit(np.random.default_rng(0).integers(0, 3, (8, 5))).save(folder / "topics.npz")
+
+
+def _read_topics(folder: Path) -> None:
+    model = ib.models.LDA.load(folder / "topics.npz")
+    assert model.components_.shape == model.topics_.shape[1:]
+
+
 # -- streams ------------------------------------------------------------------------------------------------------
 
 
@@ -334,6 +358,10 @@ READERS = {
         Reader("inside packed networks", _make_packed, _read_packed_inside, ValueError, share=4, inside=_inside_packed),
         Reader("saved network", _make_network, _read_network, ValueError, share=2),
         Reader("inside saved network", _make_network, _read_network_inside, ValueError, share=2, inside=_inside_zip),
+        Reader("saved factors", _make_factors, _read_factors, ValueError, share=0.5, slow=True),
+        Reader("inside saved factors", _make_factors, _read_factors, ValueError, 0.5, _inside_zip, slow=True),
+        Reader("saved topics", _make_topics, _read_topics, ValueError, share=0.5, slow=True),
+        Reader("inside saved topics", _make_topics, _read_topics, ValueError, 0.5, _inside_zip, slow=True),
         Reader("parquet stream", _make_parquet, _read_tables, share=4),
         Reader("arrow stream", _make_arrow, _read_tables, share=4),
         Reader("npy stream", _make_npy, _read_npy, share=4),
