@@ -374,9 +374,9 @@ class _Store:
 
     def _cut(self, layout: _Layout, position: int) -> None:
         paths = [*layout.arrays, *(f"{group}/draw" for group in layout.groups)]
-        self.arrays = {path: zarr.open_array(self.staged, path=path, mode="r+") for path in paths}
+        self.arrays = {path: zarr.open_array(self.staged, path=path, mode="r+", zarr_format=3) for path in paths}
         for group in layout.groups:
-            zarr.open_group(self.staged, path=group, mode="r+")
+            zarr.open_group(self.staged, path=group, mode="r+", zarr_format=3)
         shortest = min(array.shape[_draw_axis(array)] for array in self.arrays.values())
         if shortest < position:
             raise ValueError(
@@ -397,7 +397,8 @@ class _Store:
 
     def open(self, path: str) -> Any:
         """An array as readers see it."""
-        return zarr.open_array(_open(self.url, read_only=True), path=path, mode="r")
+        # Format 3 by name: metadata of format 2 may ask for a codec that unpickles.
+        return zarr.open_array(_open(self.url, read_only=True), path=path, mode="r", zarr_format=3)
 
 
 def _draw_axis(array: Any) -> int:
