@@ -43,11 +43,24 @@ CONTRACT = [
     "Kernel",
     "Info",
     "NonFiniteError",
+    "Checkpoint",
+    "Interrupted",
     "Layout",
     "LostProcessError",
     "data.balanced_numbering",
 ]
-HEAVY = {"arviz_base", "arviz_stats", "matplotlib", "optuna", "pandas", "sklearn", "typer", "xarray"}
+HEAVY = {
+    "arviz_base",
+    "arviz_stats",
+    "matplotlib",
+    "optuna",
+    "orbax.checkpoint",
+    "pandas",
+    "sklearn",
+    "typer",
+    "xarray",
+    "zarr",
+}
 
 
 @pytest.mark.parametrize("name", CONTRACT)

@@ -1,7 +1,6 @@
 """Checkpoint and resume: bit for bit the run that was never interrupted, whatever ended it."""
 
 import contextlib
-import gc
 import multiprocessing
 import os
 import random
@@ -114,9 +113,6 @@ def test_a_run_grows_when_it_is_resumed_and_a_folder_without_checkpoints_starts_
         run(checkpoint=tmp_path / "c", resume=True, num_steps=3_000)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # what Orbax leaves of a read that failed
 def test_a_damaged_checkpoint_is_passed_over(uninterrupted, folder, tmp_path):
     newest = folder / "3072"
     files = [path.relative_to(newest) for path in newest.rglob("*") if path.is_file() and path.stat().st_size > 8]
@@ -131,7 +127,6 @@ def test_a_damaged_checkpoint_is_passed_over(uninterrupted, folder, tmp_path):
             warnings.simplefilter("always")
             assert equal(run(checkpoint=copy, resume=True), uninterrupted)
         told += any("step 3,072 cannot be used" in str(w.message) for w in caught)
-    gc.collect()
     assert told >= 4  # some files (how it was sharded, how long it took) are not needed
 
 

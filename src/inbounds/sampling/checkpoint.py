@@ -10,7 +10,9 @@ Orbax writes into a folder with a temporary name and renames it when it is whole
 from __future__ import annotations
 
 import errno
+import gc
 import os
+import sys
 import time
 import warnings
 import zlib
@@ -164,7 +166,10 @@ class Checkpointer:
             except Exception as error:
                 if isinstance(error, MemoryError):
                     raise
+                loaded = None
                 refused.append((step, str(error) if isinstance(error, RefusedError) else _first_line(error)))
+            if loaded is None:
+                _clear_remains()
                 continue
             self._set_aside(refused)
             if loaded.step > num_steps:
@@ -279,6 +284,15 @@ def _checks(written: dict[str, int], leaves: dict[str, Any]) -> list[bool]:
 @partial(jax.jit, static_argnums=1)
 def _wrap_key(bits: jax.Array, implementation: str) -> jax.Array:
     return jax.random.wrap_key_data(bits, impl=implementation)
+
+
+def _clear_remains() -> None:
+    """Collect the coroutines that Orbax leaves of a read that failed, unheard: they would complain at some later time."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
 
 
 def _first_line(error: Exception) -> str:

@@ -137,9 +137,8 @@ class StoredRecord(Record):
         self.published = time.perf_counter()
         self.pause = PUBLISH_SECONDS
         if self.writes:
-            with self._explained():
-                with _refusing_damage(self.store.url):
-                    self.store.begin(self.layout, fingerprint, resume, position)
+            with self._explained(), _refusing_damage(self.store.url):
+                self.store.begin(self.layout, fingerprint, resume, position)
 
     @property
     def num_draws(self) -> int:
@@ -426,11 +425,10 @@ async def _all(tasks: Iterable[Coroutine]) -> None:
 
 def _open(url: str, read_only: bool = False) -> Any:
     """A Zarr store. Local folders never go through fsspec, which does not write files in one piece."""
-    if url.startswith("file://"):
-        url = url.removeprefix("file://")
-    if "://" in url or "::" in url:
+    path = url.removeprefix("file://").removeprefix("local://")
+    if "://" in path or "::" in path:
         return FsspecStore.from_url(url, read_only=read_only)
-    return LocalStore(Path(url).expanduser(), read_only=read_only)
+    return LocalStore(Path(path).expanduser().absolute(), read_only=read_only)
 
 
 class _Staged(WrapperStore):
