@@ -85,8 +85,8 @@ CASES = {
         dict(step_size=ib.schedules.cyclical(1e-3, 1_000, 0.5)),
     ),
     "a large model": (
-        lambda: ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([5_000])})),
-        dict(num_steps=45, burn_in=5, thin=2, batch_size=None),
+        lambda: ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([4_100])})),
+        dict(num_steps=25, burn_in=5, thin=2, batch_size=None),
     ),
 }
 
@@ -115,7 +115,9 @@ def test_a_run_grows_when_it_is_resumed_and_a_folder_without_checkpoints_starts_
 
 def test_a_damaged_checkpoint_is_passed_over(uninterrupted, folder, tmp_path):
     newest = folder / "3072"
-    files = [path.relative_to(newest) for path in newest.rglob("*") if path.is_file() and path.stat().st_size > 8]
+    files = sorted(
+        path.relative_to(newest) for path in newest.rglob("*") if path.is_file() and path.stat().st_size > 8
+    )[::2]
     assert len(files) > 5
     told = 0
     for number, file in enumerate(files):
