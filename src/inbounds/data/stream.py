@@ -117,7 +117,10 @@ class Stream:
         return jax.tree.unflatten(self.pieces.treedef, out)
 
     def __repr__(self) -> str:
-        return f"Stream({self.num_data:,} rows of {', '.join(self.pieces.names)} in {len(self.pieces.sizes):,} pieces)"
+        """In words what decides the minibatches, beside the seed: a checkpoint is refused for a stream with others."""
+        pieces = self.pieces
+        content = f"{self.num_data:,} rows of {', '.join(pieces.names)} in {len(pieces.sizes):,} pieces"
+        return f"Stream({content}, windows of {self.window:,}, checksum {pieces.checksum:08x})"
 
 
 @dataclass(frozen=True, eq=False)
