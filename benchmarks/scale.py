@@ -1,6 +1,6 @@
 """What a step costs as data, parameters, chains and devices grow, with exponents fitted.
 
-    python benchmarks/scale.py [--out FOLDER] [--repeats 5] [--only data parameters chains devices]
+    python benchmarks/scale.py [--out FOLDER] [--repeats 3] [--only data parameters chains devices]
 
 The cost of a step is the slope between a run and one three times as long, so that what happens once a run cancels (shuffling the
 data and the starts come before the clock); sizes are interleaved, and the table shows the median of the repeats and their spread. Exponents are
@@ -188,7 +188,7 @@ def draw(results, theme):
         axis.plot(result["sizes"], median, "o-", ms=4, color=colour)
         if max(result["sizes"]) < 100:
             axis.set_xticks(result["sizes"], [str(size) for size in result["sizes"]])
-        axis.set_ylim(max(min(least), 1e-2) / 4, max(most) * 4)
+        axis.set_ylim(max(min(median), 1e-2) / 8, max(median) * 8)
         fit = result["exponent_without_overhead"] or result["exponent"]
         power = "" if fit is None else f"exponent {fit[0]:.2f} ± {fit[1]:.2f}"
         axis.set_title(result["axis"].replace(", ", "\n") + f"\n{power}")
@@ -199,7 +199,7 @@ def draw(results, theme):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=["data", "parameters", "chains", "devices"])
     parser.add_argument("--axis", help=argparse.SUPPRESS)  # the process with simulated devices: one axis, as JSON
     arguments = parser.parse_args()

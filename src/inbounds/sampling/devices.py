@@ -24,6 +24,7 @@ from inbounds import trees
 from inbounds.data.arrays import MinibatchSource, check_batch, is_source, is_stream, source_for
 from inbounds.data.spread import AXIS as DATA
 from inbounds.data.spread import SpreadRows, own_places
+from inbounds.from_numpyro import NumPyroPosterior
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree, variable_name
 
@@ -143,7 +144,7 @@ class Layout:
                 "Control variates and SVRG read all the data on one device, which a layout with data on several does not "
                 "have. Use gradient=ib.gradients.minibatch, or divide the chains only: ib.Layout(chain=...)."
             )
-        if hasattr(posterior, "model") and len(own_places(self.mesh)) < self.data:
+        if isinstance(posterior, NumPyroPosterior) and len(own_places(self.mesh)) < self.data:
             raise ValueError(
                 "A NumPyro model holds all its data in every process, so they cannot be divided between processes. Divide the "
                 "chains (ib.Layout(chain=...)), or write the likelihood as an ib.Posterior."
@@ -160,7 +161,9 @@ class Layout:
         """
         data = posterior.data
         if is_stream(data):
-            raise ValueError("Data on disk are read for one device: leave `devices` out, or give each process its rows in memory.")
+            raise ValueError(
+                "Data on disk are read for one device: leave `devices` out, or give each process its rows in memory."
+            )
         if not self.spreads or data is None:
             self._check_shard(theta, {})
             return source_for(data, batch_size, batching)
