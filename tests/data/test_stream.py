@@ -180,9 +180,10 @@ def test_a_run_on_a_stream_samples_the_posterior_however_it_is_cut_and_resumed(r
     assert_the_reader_ends()
 
 
-def test_a_stream_is_for_one_device(run):
-    with pytest.raises(ValueError, match="leave `devices` out"):
-        run(num_steps=10, devices=1)
+def test_chains_on_a_stream_can_be_divided_over_devices_and_its_rows_cannot(run):
+    assert np.array_equal(run(num_steps=10, devices=1).theta["level"], run(num_steps=10).theta["level"])
+    with pytest.raises(ValueError, match="Data on disk cannot be divided over devices"):
+        run(num_steps=10, devices=ib.Layout(shard={"level": "y"}))
 
 
 def test_an_error_while_reading_ends_the_run_and_the_reader(tmp_path):

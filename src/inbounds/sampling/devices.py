@@ -160,16 +160,13 @@ class Layout:
             theta: the start of one chain, for the sizes of the divided variables.
         """
         data = posterior.data
-        if is_stream(data):
-            raise ValueError(
-                "Data on disk are read for one device: leave `devices` out, or give each process its rows in memory."
-            )
         if not self.spreads or data is None:
             self._check_shard(theta, {})
             return source_for(data, batch_size, batching)
         if is_source(data):
+            what = "Data on disk" if is_stream(data) else f"Data from {type(data).__name__}"
             raise ValueError(
-                f"Data from {type(data).__name__} cannot be divided over devices: give arrays, or divide the chains only."
+                f"{what} cannot be divided over devices: give each process its rows in memory, or divide the chains only."
             )
         names = {variable_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(data)}
         spread = partial(SpreadRows, data, mesh=self.mesh, shard=self.shard, rows_of=self._check_shard(theta, names))
