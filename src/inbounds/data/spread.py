@@ -67,6 +67,12 @@ class Spread:
             check_vma=False,
         )(theta, self.rows, self.weights)
 
+    def __getitem__(self, key: Any) -> Any:
+        raise ValueError(
+            "This kernel reads minibatches itself, and cannot where their rows lie on several devices. Use one with a gradient "
+            "estimator, such as ib.sgld, or divide the chains only: ib.Layout(chain=...)."
+        )
+
     def specs(self, theta: PyTree) -> PyTree:
         return jax.tree_util.tree_map_with_path(
             lambda path, _: P(AXIS) if variable_name(path) in self.divided else P(), theta
