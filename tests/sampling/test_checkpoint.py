@@ -276,7 +276,7 @@ def test_twenty_kills_lose_nothing(nursery, tmp_path):
                 np.testing.assert_array_equal(posterior[name], whole.theta[name][:, :length])
             lengths.append(length)
     assert lengths[-1] == whole.num_draws
-    assert len(set(lengths)) > 10  # it did get on between the kills
+    assert len(set(lengths)) > 5  # it did get on between the kills
     stats = xarray.open_zarr(tmp_path / "run.zarr", group="sample_stats")
     assert same({name: stats[name].values for name in whole.stats}, whole.stats)
     left = [path for path in tmp_path.rglob("*") if path.name.endswith((".partial", "-tmp"))]

@@ -30,7 +30,7 @@ def settings() -> dict:
 
     kernel = ib.baoab(poisson_rates())
     return dict(
-        kernel=kernel, step_size=1e-3, num_steps=120 * 1_024 + 77, burn_in=100, thin=31, batch_size=8, num_chains=2, seed=5,
+        kernel=kernel, step_size=1e-3, num_steps=80 * 1_024 + 77, burn_in=100, thin=31, batch_size=8, num_chains=2, seed=5,
         progress=False,
     )  # fmt: skip
 
@@ -59,7 +59,9 @@ def run(folder: str, how: str | None, seed: int, every_steps: int) -> None:
     """Go on with the run in `folder`, and die on the way as `how` says; None: finish."""
     jax.config.update("jax_disable_most_optimizations", True)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    stores.CHUNK_BYTES, stores.PUBLISH_SECONDS, stores.PUBLISH_SHARE = 2**14, 0.0, 1e9
+    stores.CHUNK_BYTES = 2**14
+    if how is not None:
+        stores.PUBLISH_SECONDS, stores.PUBLISH_SHARE = 0.0, 1e9
     chance = random.Random(seed)
     if how in WRITES:
         die_in(*WRITES[how], chance.randint(1, 6), chance.uniform(0.0, 0.1 if how == "checkpoint" else 0.01))
