@@ -100,10 +100,17 @@ class TopicModel:
         """The posterior of the topics given documents in the form of `padded`."""
         return Posterior({"topics": self.prior()}, self.log_likelihood, data=documents)
 
-    def start(self, key: jax.Array) -> PyTree:
+    def start(self, seed: int) -> PyTree:
         """Topics near the uniform one, each a little different: a sparse prior's own draws would be stuck where they are."""
-        value = jax.random.gamma(key, 100.0, (self.topics, self.words), jnp.float32) / 100.0
-        return {"topics": value / jnp.sum(value, axis=1, keepdims=True) if self.on_simplex else MEAN_SIZE * value}
+        value = np.random.default_rng(seed).gamma(100.0, 0.01, (self.topics, self.words))
+        return self.inside(MEAN_SIZE * value)
+
+    def inside(self, value: np.ndarray) -> PyTree:
+        """A start at `value`; on the simplex with sums of 1 to the last digit, which compiled single precision misses."""
+        value = np.asarray(value, np.float64)
+        if self.on_simplex:
+            value = value / value.sum(axis=1, keepdims=True)
+        return {"topics": value.astype(np.float32)}
 
     def conditional(self, rows: int) -> Callable[[PyTree, PyTree], tuple[PyTree, PyTree]]:
         """For `scir`: the gamma law of the positive variables given the expected counts (Baker et al. 2018)."""
@@ -297,6 +304,7 @@ class LDA(Estimator):
         thin = max(1, (total - burn_in) // int(self.draws))
         burn_in = total - thin * min(int(self.draws), (total - burn_in) // thin)
         self._begin(model)
+        seed = self._seed()
         run = sample(
             self._kernel(model, model.posterior(padded(counts)), counts),
             self._schedule(float(counts.sum()), steps),
@@ -304,12 +312,12 @@ class LDA(Estimator):
             burn_in=burn_in,
             thin=thin,
             batch_size=batch_size,
-            seed=self._seed(),
-            init=model.start,
+            seed=seed,
+            init=model.start(seed),
             progress=bool(self.progress),
         )
         theta = run.theta["topics"][0]
-        self._keep(theta if model.on_simplex else theta / theta.sum(axis=-1, keepdims=True))
+        self._keep(theta)
         self._position = np.asarray(theta[-1])
         self.n_steps_ = total
         return self
@@ -323,7 +331,7 @@ class LDA(Estimator):
         if not hasattr(self, "_position"):
             model = self._model(counts.shape[1])
             self._begin(model)
-            self._position = np.asarray(model.start(jax.random.key(self._seed()))["topics"])
+            self._position = model.start(self._seed())["topics"]
             self.n_steps_, self._ends = 0, []
         elif not hasattr(self, "_ends"):
             self._ends = list(self.topics_)
@@ -350,12 +358,12 @@ class LDA(Estimator):
             thin=steps,
             batch_size=batch_size,
             seed=(self._seed() + 7_919 * self.n_steps_) % 2**31,
-            init={"topics": self._position},
+            init=model.inside(self._position),
             progress=False,
         )
         self._position = np.asarray(run.theta["topics"][0, -1])
         self.n_steps_ += steps
-        self._ends.append(np.asarray(model.normalised({"topics": self._position})))
+        self._ends.append(self._position)
         self._keep(np.stack(self._ends[-min(int(self.draws), -(-len(self._ends) // 2)) :]))
         self._ends = self._ends[-2 * int(self.draws) :]
         return self
@@ -443,8 +451,9 @@ class LDA(Estimator):
         self.n_features_in_ = model.words
         self.doc_topic_prior_, self.topic_word_prior_ = model.doc_topic_prior, model.topic_word_prior
 
-    def _keep(self, topics: np.ndarray) -> None:
-        self.topics_ = np.asarray(topics, np.float32)
+    def _keep(self, theta: np.ndarray) -> None:
+        """Draws of the variables, as topics whose rows sum to 1."""
+        self.topics_ = np.asarray(theta / np.sum(theta, axis=-1, keepdims=True), np.float32)
         self.components_ = self.topics_.mean(axis=0)
 
     def _kernel(self, model: TopicModel, posterior: Posterior, counts: scipy.sparse.csr_matrix) -> Kernel:
