@@ -38,7 +38,8 @@ class Checkpoint:
     Args:
         path: a folder; or a URL that Orbax writes to, such as gs://bucket/run.
         every_seconds: of wall-clock time between two checkpoints; None leaves it to `every_steps`.
-        every_steps: steps between two checkpoints, rounded up to the next end of a chunk; None leaves it to `every_seconds`.
+        every_steps: steps between two checkpoints, rounded up to whole blocks (at most 1,024 steps); None leaves it to
+            `every_seconds`.
         keep: how many of the latest are kept, at least two: should the last one be damaged, there is another.
     """
 
