@@ -432,7 +432,7 @@ class LDA(Estimator):
             topics = arrays["topics"]
             if topics.dtype.kind != "f" or topics.ndim != 3 or topics.shape[1] != model.n_components:
                 raise ValueError(f"the topics have the shape {topics.shape}")
-            model._keep(topics)
+            model.topics_, model.components_ = topics, topics.mean(axis=0)
         return model
 
     # -- parts of fit ----------------------------------------------------------------------------------------------
