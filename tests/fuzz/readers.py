@@ -143,6 +143,19 @@ def _read_ratings_zip(folder: Path) -> None:
     assert sorted(ratings.rating) == sorted(r for _, _, r in RATINGS), "zip's checksum was not looked at"
 
 
+def _make_ratings_parquet(folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    user, item, rating = zip(*RATINGS, strict=True)
+    table = pa.table({"user": user, "item": item, "rating": rating})
+    pq.write_table(table, folder / "ratings.parquet", write_page_checksum=True)
+
+
+def _read_ratings_parquet(folder: Path) -> None:
+    assert len(load_ratings(folder / "ratings.parquet")) == len(RATINGS)
+
+
 # -- models -------------------------------------------------------------------------------------------------------
 
 NETWORKS = PackedNetworks(
@@ -354,6 +367,7 @@ READERS = {
         Reader("ratings, dat", _make_ratings, _read_ratings, share=6),
         Reader("ratings, csv", _make_csv, _read_ratings, share=6),
         Reader("ratings, zip", _make_ratings_zip, _read_ratings_zip, share=3),
+        Reader("ratings, parquet", _make_ratings_parquet, _read_ratings_parquet, share=3),
         Reader("packed networks", _make_packed, _read_packed, ValueError, share=4),
         Reader("inside packed networks", _make_packed, _read_packed_inside, ValueError, share=4, inside=_inside_packed),
         Reader("saved network", _make_network, _read_network, ValueError, share=2),

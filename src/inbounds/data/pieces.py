@@ -206,7 +206,7 @@ def _open_tables(paths: list[Path], columns: Any, shuffled: bool) -> Pieces:
         table = files.open(path)
         try:
             content = table.load(number, flat)
-        except (pa.ArrowException, OSError, MemoryError, OverflowError) as error:
+        except Exception as error:  # Arrow's own, and whatever a damaged name or length makes Python raise
             raise DataError(
                 f"{path}, {table.noun} {number} (rows {first:,} to {first + sizes[piece] - 1:,} of the file) cannot be read: "
                 f"{_one_line(error)}. The file is damaged there: write it again."
@@ -235,7 +235,9 @@ class _Files:
             kind = _ParquetFile if path.suffix.lower() == ".parquet" else _ArrowFile
             try:
                 self.latest[path] = kind(self.pa, path)
-            except (self.pa.ArrowException, OSError, MemoryError, OverflowError) as error:
+            except DataError:
+                raise
+            except Exception as error:  # Arrow's own, and whatever a damaged name or length makes Python raise
                 raise DataError(
                     f"{path} is not a readable {kind.title} file: {_one_line(error)}. Is it cut off, or another format?"
                 ) from None
