@@ -98,7 +98,8 @@ class Program:
         """The most blocks that one chunk may have: its draws stay within `CHUNK_NUMBERS`."""
         width = self.dimension * self.num_chains if self.keeps_draws else self.num_chains
         rows = max(1, min(65_536, CHUNK_NUMBERS // width))
-        most = getattr(self.source, "most_steps", rows * self.thin)  # more would only make room for rows that never come
+        # A source of few steps at a time: more would only make room for rows that never come.
+        most = getattr(self.source, "most_steps", rows * self.thin)
         return max(1, min(rows * self.thin, most) // self.block_steps)
 
     @property
