@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import inbounds as ib
 from inbounds.data.ratings import Ratings
-from inbounds.models.factors import CENTRE, LIKELIHOODS, FactorModel
+from inbounds.models.factors import LIKELIHOODS, FactorModel
 from inbounds.models.nmf import UnknownLabelWarning, as_ratings
 
 USERS, ITEMS = 60, 40
