@@ -39,7 +39,7 @@ NAMES = {
     "scir": "SCIR",
     "sklearn": "scikit-learn, online VB",
 }
-PRIORS = ((0.05, 0.1), (0.05, 0.2), (0.05, 0.4))  # of documents, of topics
+PRIORS = ((0.05, 0.1), (0.05, 0.2), (0.05, 0.4), (0.05, 0.8))  # of documents, of topics
 SCORING_PRIORS = (0.05, 0.1, 0.2)  # of the proportions of held-out documents, whatever the topics come from
 VB = (  # doc_topic_prior, topic_word_prior, learning_offset, learning_decay, batch_size
     (0.05, 0.05, 10.0, 0.7, 128),
@@ -48,6 +48,10 @@ VB = (  # doc_topic_prior, topic_word_prior, learning_offset, learning_decay, ba
     (0.5, 0.5, 1.0, 0.6, 512),
     (0.5, 0.5, 1.0, 0.5, 1_024),
     (0.1, 0.5, 10.0, 0.7, 512),
+    (0.5, 1.0, 1.0, 0.5, 1_024),
+    (0.2, 0.5, 1.0, 0.5, 1_024),
+    (1.0, 0.5, 1.0, 0.5, 1_024),
+    (0.5, 0.5, 1.0, 0.5, 512),
 )
 
 
@@ -128,7 +132,7 @@ def best_of(runs: dict) -> tuple:
 
 
 def tune_sampler(kernel, one) -> tuple:
-    """The best of three step sizes and three priors, and one step size more where it is at an edge: setting, scoring prior."""
+    """The best of three step sizes and four priors, and one step size more where it is at an edge: setting, scoring prior."""
     factors = list(SAMPLERS[kernel])
     runs = {(factor, prior): one(kernel, factor, prior) for prior in range(len(PRIORS)) for factor in factors}
     best, prior = best_of(runs)[0]

@@ -213,7 +213,7 @@ class LDA(Estimator):
     Args:
         n_components: number of topics.
         doc_topic_prior: Dirichlet concentration of a document's topics; None: 1 / n_components.
-        topic_word_prior: Dirichlet concentration of a topic's words; None: 0.2.
+        topic_word_prior: Dirichlet concentration of a topic's words; None: 0.4.
         max_iter: passes over the documents.
         batch_size: documents a minibatch.
         parametrisation: "expanded_mean" (normalised positive variables), "softmax" or "stick_breaking".
@@ -440,7 +440,7 @@ class LDA(Estimator):
     def _model(self, words: int) -> TopicModel:
         self._check_parameters()
         alpha = 1 / self.n_components if self.doc_topic_prior is None else float(self.doc_topic_prior)
-        eta = 0.2 if self.topic_word_prior is None else float(self.topic_word_prior)
+        eta = 0.4 if self.topic_word_prior is None else float(self.topic_word_prior)
         return TopicModel(int(self.n_components), words, alpha, eta, self.parametrisation, int(self.local_iterations))
 
     def _begin(self, model: TopicModel) -> None:
@@ -530,7 +530,7 @@ class LDA(Estimator):
             )
 
 
-AUTO_STEP = {"leimkuhler_matthews": 2.0, "sgld": 2.0, "baoab": 0.1, "sgrld": 0.4, "scir": 0.4}
+AUTO_STEP = {"leimkuhler_matthews": 2.0, "sgld": 2.0, "baoab": 0.1, "sgrld": 0.8, "scir": 0.1}
 
 
 def auto_step_size(kernel: str, model: TopicModel, tokens: float, steps: int) -> Any:
