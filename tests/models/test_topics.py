@@ -12,6 +12,7 @@ import scipy.stats
 import inbounds as ib
 from inbounds.data.bag_of_words import BagOfWords, synthetic_documents
 from inbounds.models.topics import LDA, TopicModel, completion_perplexity, halved, padded
+from inbounds.sampling.program import run_chunk
 
 CORPUS = synthetic_documents(240, topics=3, words=40, length=60, seed=1)
 TRAIN, TEST = CORPUS.counts[:180], CORPUS.counts[180:]
@@ -116,14 +117,24 @@ def test_every_parametrisation_and_baseline_takes_a_sparse_prior(options):
     assert model.perplexity(hidden, observed) < 0.75 * completion_perplexity(unigram, observed, hidden, 1.0)
 
 
-def test_batches_of_a_stream_compile_once_and_lead_to_the_topics():
+def test_batches_of_a_stream_are_not_compiled_again_and_lead_to_the_topics():
     model = LDA(3, **(QUICK | {"total_samples": 180}))
     generator = np.random.default_rng(0)
+    before = run_chunk._cache_size()
     for _ in range(60):
         assert model.partial_fit(TRAIN[generator.permutation(180)[:60]]) is model
+    assert run_chunk._cache_size() - before <= 2  # documents of up to 32 different words, and of up to 64
     assert model.n_steps_ == 60
     assert model.topics_.shape == (10, 3, 40)
     assert distance(model) < 0.2
+
+
+@pytest.mark.parametrize("parametrisation", ["expanded_mean", "softmax"])
+def test_a_few_documents_that_stand_for_a_million_do_not_blow_the_sampler_up(parametrisation):
+    model = LDA(3, **(QUICK | {"parametrisation": parametrisation, "total_samples": 1_000_000}))
+    for _ in range(3):
+        model.partial_fit(TRAIN[:60])
+    assert model.perplexity(TEST) < 60  # 40 words: no better than chance yet, and no worse
 
 
 def test_the_same_seed_gives_the_same_model_from_any_form_of_the_counts(fitted):

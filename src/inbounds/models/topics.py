@@ -306,7 +306,7 @@ class LDA(Estimator):
         self._begin(model)
         seed = self._seed()
         run = sample(
-            self._kernel(model, model.posterior(padded(counts)), counts),
+            self._kernel(model, model.posterior(padded(counts)), counts, 1.0),
             self._schedule(float(counts.sum()), steps),
             total,
             burn_in=burn_in,
@@ -347,7 +347,7 @@ class LDA(Estimator):
         tokens = float(counts.sum()) * self.total_samples / rows
         online = getattr(self, "_online", None)
         if online is None or online.posterior.num_data != steps * batch_size:
-            self._online = online = self._kernel(model, model.posterior(documents), counts)
+            self._online = online = self._kernel(model, model.posterior(documents), counts, self.total_samples / rows)
         online.posterior.data = documents  # the compiled program takes the data as an argument
         passes = max(1, self.total_samples // int(self.batch_size))
         schedule = self._schedule(tokens, passes)
@@ -456,7 +456,10 @@ class LDA(Estimator):
         self.topics_ = np.asarray(theta / np.sum(theta, axis=-1, keepdims=True), np.float32)
         self.components_ = self.topics_.mean(axis=0)
 
-    def _kernel(self, model: TopicModel, posterior: Posterior, counts: scipy.sparse.csr_matrix) -> Kernel:
+    def _kernel(
+        self, model: TopicModel, posterior: Posterior, counts: scipy.sparse.csr_matrix, weight: float
+    ) -> Kernel:
+        """The kernel, for documents of which each stands for `weight` ones."""
         if callable(self.kernel):
             return self.kernel(posterior)
         if self.kernel == "sgrld":
@@ -468,7 +471,7 @@ class LDA(Estimator):
         if not model.on_simplex:
             return factory(posterior, self.positive, noise_correction=bool(self.noise_correction))
         # The curvature of a coordinate is about the occurrences of its word in the topic: a step of its own for each.
-        often = np.asarray(counts.sum(axis=0)).ravel()[: model.words - 1] / model.topics
+        often = weight * (np.asarray(counts.sum(axis=0)).ravel()[: model.words - 1] + 1) / model.topics
         scale = np.broadcast_to(1 / (1 + often), (model.topics, model.words - 1))
         return factory(posterior, {"topics": self.parametrisation}, preconditioner={"topics": scale.astype(np.float32)})
 
