@@ -533,7 +533,7 @@ class LDA(Estimator):
             )
 
 
-AUTO_STEP = {"leimkuhler_matthews": 2.0, "sgld": 2.0, "baoab": 0.1, "sgrld": 0.8, "scir": 0.1}
+AUTO_STEP = {"leimkuhler_matthews": 2.0, "sgld": 2.0, "baoab": 0.1, "sgrld": 0.8, "scir": 1.6}
 
 
 def auto_step_size(kernel: str, model: TopicModel, tokens: float, steps: int) -> Any:
