@@ -90,16 +90,27 @@ class Example:
         picture(self.name, draws, reference, self.panels, out)
         return compare(self.name, draws, reference, out, step_size)
 
+    def quick_look(self, out: Path) -> Any:
+        """The sampler and its picture on a few rows, without the doctor and the reference; returns the draws."""
+        posterior = ib.from_numpyro(self.model, *self.data(self.small_rows))
+        draws = self.sample(posterior, 1e-6, small=True, init=self.start)
+        picture(self.name, draws, None, self.panels, out)
+        return draws
+
 
 def main(example: Example, description: str) -> None:
     """The command line of every example."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--small", action="store_true", help="seconds instead of minutes; the numbers mean nothing")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the picture and the table")
+    parser.add_argument("--quick", action="store_true", help="the sampler and the picture only, on a few rows")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with jax.default_matmul_precision("highest"):  # a GPU's shortcuts are visible in a million rows
-        example.run(options.small, options.out)
+        if options.quick:
+            example.quick_look(options.out)
+        else:
+            example.run(options.small, options.out)
 
 
 def nuts(model, *args, start: dict, small: bool = False, draws: int = 2_500, **kwargs) -> dict[str, np.ndarray]:
@@ -154,8 +165,8 @@ def compare(name: str, draws, reference: dict[str, np.ndarray], out: Path, step_
     return result
 
 
-def picture(name: str, draws, reference: dict[str, np.ndarray], panels: list[tuple], out: Path) -> None:
-    """Histograms of a few numbers, ours filled and NUTS as a line: panels are (title, variable, index...)."""
+def picture(name: str, draws, reference: dict[str, np.ndarray] | None, panels: list[tuple], out: Path) -> None:
+    """Histograms of a few numbers, ours filled and, where it was run, NUTS as a line: panels are (title, variable, index...)."""
     try:
         import matplotlib
     except ImportError:
@@ -168,10 +179,11 @@ def picture(name: str, draws, reference: dict[str, np.ndarray], panels: list[tup
     for axis, (title, variable, *index) in zip(np.atleast_1d(axes), panels, strict=True):
         ours = draws.variables()[variable]
         ours = ours[(slice(None), slice(None), *index)].ravel()
-        theirs = reference[variable][(slice(None), *index)]
+        theirs = ours if reference is None else reference[variable][(slice(None), *index)]
         edges = np.histogram_bin_edges(np.concatenate([ours, theirs]), 40)
         axis.hist(ours, edges, density=True, alpha=0.5, color="#2a6fbb", label="minibatches")
-        axis.hist(theirs, edges, density=True, histtype="step", color="black", label="NUTS, all data")
+        if reference is not None:
+            axis.hist(theirs, edges, density=True, histtype="step", color="black", label="NUTS, all data")
         axis.set(title=title, yticks=[])
         axis.spines[["left", "right", "top"]].set_visible(False)
     np.atleast_1d(axes)[0].legend(frameon=False, fontsize=8)

@@ -283,8 +283,9 @@ def test_twenty_kills_lose_nothing(nursery, tmp_path):
     assert not left
 
 
-def test_a_killed_search_goes_on_with_every_trial_counted_once(nursery, tmp_path):
+def test_a_killed_search_goes_on_with_every_trial_counted_once(nursery, tmp_path, monkeypatch):
     pytest.importorskip("optuna")
+    monkeypatch.setattr("inbounds.tuning.GRACE_SECONDS", 1.0)  # before a trial of the dead is given up
     from tests.sampling import victim
 
     for number, trials in enumerate((4, 9, 13)):  # dies in the objective, while it is being told, and while it asks
