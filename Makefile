@@ -13,7 +13,8 @@ demo: $(VENV)/installed
 	$(BIN)/inbounds demo --out $(OUT)
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --ignore tests/transforms
+	XLA_FLAGS= $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/transforms
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -48,6 +48,14 @@ def power_cut_at(step):
     return monitor
 
 
+@pytest.fixture(autouse=True)
+def signals_count():
+    """As in a terminal: a process that was started in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def uninterrupted():
     return run()

@@ -41,7 +41,8 @@ def test_thinning_and_burn_in_pick_from_the_same_chain(posterior):
     every = ib.sample(ib.sgld(posterior), 0.01, steps).theta["x"]
     assert every.shape[:2] == (1, steps)
     thinned = ib.sample(ib.sgld(posterior), 0.01, steps, burn_in=11, thin=6).theta["x"]
-    assert np.array_equal(thinned, every[:, 11:][:, (-11 - 1) % 6 :: 6])
+    # Another `thin` is another program, whose last bits may differ.
+    np.testing.assert_allclose(thinned, every[:, 11:][:, (-11 - 1) % 6 :: 6], rtol=1e-5)
 
 
 def test_the_length_of_a_run_only_appends():

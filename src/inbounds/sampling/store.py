@@ -219,6 +219,7 @@ class StoredRecord(Record):
             if error.errno not in FULL_DISK or self.store.broken:
                 raise
             self.store.broken = True
+            self.store.salvage(self.written)
             raise OSError(
                 error.errno,
                 f"The disk is full ({os.strerror(error.errno)}): the store {self.store.url} cannot grow. Its first "
@@ -394,6 +395,13 @@ class _Store:
         sync(self.staged.publish())
         self.length = min(array.shape[_draw_axis(array)] for array in self.arrays.values())
 
+    def salvage(self, length: int) -> None:
+        """Let readers see the first `length` draws, which are written, on a disk without room: what is beyond goes first."""
+        with contextlib.suppress(Exception):  # then they see what they saw before
+            sync(_all(_resize(array, length) for array in self.arrays.values()))
+            sync(self.staged.delete_now())
+            self.publish()
+
     def open(self, path: str) -> Any:
         """An array as readers see it."""
         # Format 3 by name: metadata of format 2 may ask for a codec that unpickles.
@@ -483,8 +491,12 @@ class _Staged(WrapperStore):
         await _all(self._put(key, documents[key]) for key in self.unpublished - groups)
         for key in sorted(groups, key=lambda key: -key.count("/")):
             await self._put(key, _consolidated(key, documents))
+        self.unpublished = set()
+        await self.delete_now()
+
+    async def delete_now(self) -> None:
         await _all(self._store.delete(key) for key in self.deleted)
-        self.unpublished, self.deleted = set(), set()
+        self.deleted = set()
 
     async def _put(self, key: str, document: dict) -> None:
         text = json.dumps(document, indent=2).encode()
