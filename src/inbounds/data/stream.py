@@ -286,8 +286,9 @@ class _Epochs:
         self.order = rng.permutation(len(self.pieces.sizes))
         ends = np.cumsum(self.pieces.sizes[self.order])
         starts = ends - self.pieces.sizes[self.order]
-        # A window is the pieces that start within one stretch of `window` rows.
-        self.firsts = np.flatnonzero(np.diff(starts // self.window, prepend=-1))
+        # A window is the pieces that start within one stretch of `window` rows; one piece, where nothing is to be mixed.
+        stretches = np.arange(len(starts)) if self.pieces.shuffled else starts // self.window
+        self.firsts = np.flatnonzero(np.diff(stretches, prepend=-1))
         self.firsts = np.append(self.firsts, len(self.order))
         self.bounds = np.append(starts[self.firsts[:-1]], ends[-1])
         self.epoch, self.number = epoch, -1
@@ -297,8 +298,7 @@ class _Epochs:
         chosen = self.order[self.firsts[number] : self.firsts[number + 1]]
         whole = self.pieces.whole
         if self.pieces.shuffled:
-            parts = [self.pieces.read(piece) for piece in chosen]
-            return _Window(_join(parts), None)
+            return _Window(self.pieces.read(chosen[0]), None)
         if whole is None:
             leaves = _join([self.pieces.read(piece) for piece in chosen])
             return _Window(leaves, self._mix(len(leaves[0])))
