@@ -13,6 +13,7 @@ import pytest
 import inbounds as ib
 from inbounds.data import pieces as pieces_module
 from inbounds.data.catalog import DataError
+from inbounds.data.stream import MappedEpochs, StreamedBatches
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -64,8 +65,9 @@ def small_pieces(monkeypatch):
 
 
 def read(stream, batch_size, steps, chains=1, seed=0, first=0, batching="epochs", block=4):
-    """What the driver would see: leaves of shape (chain, steps * batch, ...)."""
-    source = stream.batches(batch_size, batching)
+    """What the driver would see of a fed stream: leaves of shape (chain, steps * batch, ...)."""
+    stream.batches(batch_size, batching)  # refuses what cannot be
+    source = StreamedBatches(stream, batch_size, batching)
     seen = []
     with source.feed(jax.random.key(seed), chains, block, first + steps) as feed:
         step = first
@@ -93,6 +95,37 @@ def test_every_row_comes_once_an_epoch_whatever_the_files_and_the_batch(kind, tm
         assert not np.array_equal(first, second)
     assert not np.array_equal(*seen["y"]), "chains go their own ways"
     assert not np.array_equal(seen["y"], read(stream, 50, 3 * ROWS // 50, 2, seed=1)["y"])
+
+
+@pytest.mark.parametrize("batch_size", [46, 31])  # one divides the rows
+def test_a_device_on_the_host_reads_a_shuffled_cache_by_itself(tmp_path, parquet, batch_size):
+    """The same exact epochs without a copy; each row is equally likely in each step."""
+    stream = kept("cache", tmp_path, parquet)
+    source = stream.batches(batch_size, "epochs")
+    assert isinstance(source, MappedEpochs)
+    arrays = source.prepare(jax.random.key(0))
+
+    def epochs(key, steps):
+        plan = source.plan(key, steps)
+        return jax.vmap(lambda one: source.fetch(arrays, one))(plan)
+
+    count = 2 * -(-ROWS // batch_size)
+    seen = jax.jit(jax.vmap(epochs, in_axes=(0, None)))(jax.random.split(jax.random.key(1), 2_000), jnp.arange(count))
+    y = np.asarray(seen["y"]).reshape(2_000, -1)
+    assert np.array_equal(np.asarray(seen["x"][3]), np.stack([seen["y"][3] / 2, -seen["y"][3] / 2], axis=-1))
+    for chain in y[:50]:
+        assert np.array_equal(np.sort(chain[:ROWS]), np.arange(ROWS))
+        assert np.array_equal(np.sort(chain[ROWS : 2 * ROWS]), np.arange(ROWS))
+    for step in (0, count - 1):
+        times = np.bincount(np.asarray(seen["y"])[:, step].ravel(), minlength=ROWS)
+        mean = 2_000 * batch_size / ROWS
+        assert np.abs(times - mean).max() < 6 * np.sqrt(mean)
+    far = jnp.asarray([2**31 - 2**20, 2**31 - 2**20 + 1])  # the arithmetic does not overflow
+    first, second = (int(place) for place in source.plan(jax.random.key(3), far))
+    if ROWS % batch_size:
+        start = int(source.plan(jax.random.key(3), jnp.arange(1))[0])
+        assert first == (start + (2**31 - 2**20) * batch_size) % ROWS
+        assert second == (first + batch_size) % ROWS
 
 
 def test_the_step_is_the_whole_cursor(tmp_path, parquet):

@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inbounds.data.arrays import Epochs
 from inbounds.data.catalog import DataError
 from inbounds.data.pieces import Leaves, Pieces, find_files, open_pieces, shuffled_copy, slices
 from inbounds.trees import PyTree
@@ -39,6 +40,7 @@ from inbounds.trees import PyTree
 WINDOW_BYTES = 1 << 25
 BUFFERS = 3  # one in use, one ready, one being filled
 MOST_STEPS = 4_096  # in a buffer
+MOST_MAPPED = 1 << 29  # rows that 32 bits can do arithmetic on
 GROUP = 64  # batches with replacement that are drawn at once
 
 
@@ -86,7 +88,7 @@ class Stream:
         self.window = 1 if pieces.shuffled else window or max(1, WINDOW_BYTES // pieces.row_bytes)
         self.num_data = pieces.num_rows
 
-    def batches(self, batch_size: int | None, batching: str) -> StreamedBatches:
+    def batches(self, batch_size: int | None, batching: str) -> StreamedBatches | MappedEpochs:
         """The source that the driver runs on."""
         if batch_size is None:
             raise ValueError(f"Say how many of the {self.num_data:,} rows on disk a minibatch has: batch_size=1_000.")
@@ -100,7 +102,17 @@ class Stream:
                 'in a folder with ib.data.stream(..., cache="folder"); or take batching="epochs": its minibatches are '
                 "not independent, so a kernel that corrects for gradient noise is then slightly off."
             )
+        if batching == "epochs" and self._is_in_reach():
+            return MappedEpochs(jax.tree.unflatten(self.pieces.treedef, self.pieces.whole or []), int(batch_size))
         return StreamedBatches(self, int(batch_size), batching)
+
+    def _is_in_reach(self) -> bool:
+        """Whether the device can read the files by itself: rows in random order, mapped into the memory of the only device."""
+        whole, dtypes = self.pieces.whole, self.pieces.dtypes
+        if not self.pieces.shuffled or whole is None or self.num_data >= MOST_MAPPED:
+            return False
+        alike = all(leaf.dtype == dtype for leaf, dtype in zip(whole, dtypes, strict=True))
+        return alike and jax.default_backend() == "cpu" and jax.device_count() == 1
 
     def slices(self, rows: int) -> Iterator[PyTree]:
         """All the rows once, in the order on disk, `rows` at a time."""
@@ -121,6 +133,38 @@ class Stream:
         pieces = self.pieces
         content = f"{self.num_data:,} rows of {', '.join(pieces.names)} in {len(pieces.sizes):,} pieces"
         return f"Stream({content}, windows of {self.window:,}, checksum {pieces.checksum:08x})"
+
+
+class MappedEpochs(Epochs):
+    """Epochs over memory maps of rows in random order, which the device reads by itself: nothing is copied on the way.
+
+    The rows are a ring, closed by a seam: the last rows and the first ones, side by side. Where the batch size divides the rows, every
+    epoch starts at a random place of it; where not, the batches go round without end from one random place, and the cuts
+    between them shift by themselves. Either way each row comes once an epoch, and is equally likely in each step.
+    """
+
+    def prepare(self, key: jax.Array) -> PyTree:
+        size = self.batch_size
+        seam = jax.tree.map(lambda leaf: jnp.asarray(np.concatenate([leaf[-size:], leaf[:size]])), self.data)
+        return {"rows": jax.tree.map(jax.device_put, self.data), "seam": seam}
+
+    def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
+        rows = self._rows
+        if rows % self.batch_size == 0:
+            return super().plan(key, steps)
+        # steps * batch_size modulo rows, doubling and adding: the product itself would overflow.
+        place = jnp.zeros_like(steps)
+        for bit in f"{self.batch_size:b}":
+            place = (2 * place + (steps % rows if bit == "1" else 0)) % rows
+        return (place + jax.random.randint(key, (), 0, rows)) % rows
+
+    def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
+        last = self._rows - self.batch_size
+
+        def cut(tree, start):
+            return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.batch_size), tree)
+
+        return jax.lax.cond(plan > last, lambda: cut(arrays["seam"], plan - last), lambda: cut(arrays["rows"], plan))
 
 
 @dataclass(frozen=True, eq=False)
