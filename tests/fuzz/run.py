@@ -6,6 +6,7 @@ Every reader runs in a process of its own, so that one that dies is reported lik
 """
 
 import argparse
+import math
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def main() -> int:
     total = sum(READERS[name].share for name in arguments.reader)
     failed = []
     for name in arguments.reader:
-        inputs = max(20, -(-round(arguments.inputs * READERS[name].share) // round(total)))
+        inputs = max(20, math.ceil(arguments.inputs * READERS[name].share / total))
         command = [sys.executable, __file__, "--one", str(inputs), "--reader", name, "--seed", str(arguments.seed)]
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="inbounds-fuzz-", dir=IN_MEMORY) as place:
