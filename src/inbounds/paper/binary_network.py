@@ -30,9 +30,9 @@ from inbounds.models.binary_network import (
     network_posterior,
     steps_per_epoch,
 )
+from inbounds.paper import search
 from inbounds.paper.results import Results, number
 from inbounds.trees import PyTree
-from inbounds.tuning import tune
 
 NAME = "binary-network"
 NEEDS_DATA = True
@@ -374,20 +374,16 @@ class Experiment:
         return number(self.part(f"scale/{scale:g}/{method.name}", compute)["best_loss"])
 
     def _grid(self, bench: Bench, method: Method, low: float, high: float, trials: int, epochs: int) -> dict[str, Any]:
-        """Step sizes evenly spaced on the log scale, as many side by side as there are chains: equal calls compile once."""
-        steps, chains, began = np.geomspace(low, high, trials), self.settings.chains, time.perf_counter()
-        padded = np.append(steps, np.full(-trials % chains, steps[-1])).reshape(-1, chains)
-        runs = [bench.run(method, some, epochs, self.settings.seed + 1) for some in padded]
-        losses = np.concatenate([metric(run["curve"], "loss", "validation")[:, -1] for run in runs])[:trials]
-        best = int(np.nanargmin(losses)) if np.isfinite(losses).any() else 0
-        return {
-            "step_sizes": steps,
-            "losses": losses,
-            "best_step_size": steps[best],
-            "best_loss": losses[best],
-            "at_edge": best in (0, trials - 1),
-            "seconds": time.perf_counter() - began,
-        }
+        return search.grid(self._losses(bench, method, epochs), low, high, trials, self.settings.chains)
+
+    def _losses(self, bench: Bench, method: Method, epochs: int) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+        """The averaged validation loss at the last epoch, of one chain a step size."""
+
+        def evaluate(step_sizes):
+            curve = bench.run(method, step_sizes, epochs, self.settings.seed + 1)["curve"]
+            return {"losses": metric(curve, "loss", "validation")[:, -1]}
+
+        return evaluate
 
     def tuned(self, method: Method, scale: float) -> dict[str, Any]:
         """The search for a method's step size, resumable trial by trial."""
@@ -397,25 +393,11 @@ class Experiment:
             bench = self.bench(scale, settings.prior)
             if settings.search == "grid":
                 return self._grid(bench, method, method.low, method.high, settings.trials, settings.tuning_epochs)
-
-            def objective(step_sizes):
-                run = bench.run(method, np.atleast_1d(step_sizes), settings.tuning_epochs, settings.seed + 1)
-                return metric(run["curve"], "loss", "validation")[:, -1]
-
-            began = time.perf_counter()
-            found = tune(
-                objective, method.low, method.high, settings.trials, settings.seed,
-                self.results.path / "studies" / f"{method.name}.journal",
-                name=f"{settings.dataset}-{method.name}", batch=settings.chains, progress=False,
+            return search.tpe(
+                self._losses(bench, method, settings.tuning_epochs), method.low, method.high, settings.trials,
+                settings.chains, settings.seed, self.results.path / "studies" / f"{method.name}.journal",
+                f"{settings.dataset}-{method.name}",
             )  # fmt: skip
-            return {
-                "step_sizes": [trial["step_size"] for trial in found.trials],
-                "losses": [trial["value"] for trial in found.trials],
-                "best_step_size": found.step_size,
-                "best_loss": found.best_value,
-                "at_edge": found.at_edge,
-                "seconds": time.perf_counter() - began,
-            }
 
         return self.part(f"tune/{method.name}", compute)
 

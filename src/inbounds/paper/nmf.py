@@ -26,9 +26,9 @@ from inbounds.data.ratings import Ratings, RatingsSplit
 from inbounds.kernels import Kernel
 from inbounds.models.factors import FactorModel
 from inbounds.models.rating_baselines import UserItemBias
+from inbounds.paper import search
 from inbounds.paper.results import Results, number
 from inbounds.trees import PyTree
-from inbounds.tuning import tune
 
 NAME = "nmf"
 NEEDS_DATA = True
@@ -351,45 +351,27 @@ class Experiment:
             bench = self.bench(rank, prior_rate)
             if settings.search == "grid":
                 return self.grid(bench, method, settings.trials, iterations)
-
-            def objective(step_sizes):
-                run = bench.run(method, np.atleast_1d(step_sizes), iterations, settings.seed + 1)
-                return metric(run["curve"], "rmse", "validation")[:, -1]
-
-            began = time.perf_counter()
             journal = self.results.path / "studies" / f"{under.replace('/', '-')}-{method.name}.journal"
-            found = tune(
-                objective, method.low, method.high, settings.trials, settings.seed, journal,
-                name=f"{settings.dataset}-{under}-{method.name}", batch=settings.chains, progress=False,
+            return search.tpe(
+                self._errors(bench, method, iterations), method.low, method.high, settings.trials, settings.chains,
+                settings.seed, journal, f"{settings.dataset}-{under}-{method.name}",
             )  # fmt: skip
-            return {
-                "step_sizes": [trial["step_size"] for trial in found.trials],
-                "losses": [trial["value"] for trial in found.trials],
-                "best_step_size": found.step_size,
-                "best_loss": found.best_value,
-                "at_edge": found.at_edge,
-                "seconds": time.perf_counter() - began,
-            }
 
         return self.part(f"{under}/tune/{method.name}", compute)
 
     def grid(self, bench: Bench, method: Method, trials: int, iterations: int) -> dict[str, Any]:
-        """Step sizes evenly spaced on the log scale, as many side by side as there are chains: equal calls compile once."""
-        steps, chains, began = np.geomspace(method.low, method.high, trials), self.settings.chains, time.perf_counter()
-        padded = np.append(steps, np.full(-trials % chains, steps[-1])).reshape(-1, chains)
-        runs = [bench.run(method, some, iterations, self.settings.seed + 1) for some in padded]
-        losses = np.concatenate([metric(run["curve"], "rmse", "validation")[:, -1] for run in runs])[:trials]
-        tests = np.concatenate([metric(run["curve"], "rmse")[:, -1] for run in runs])[:trials]
-        best = int(np.nanargmin(losses)) if np.isfinite(losses).any() else 0
-        return {
-            "step_sizes": steps,
-            "losses": losses,
-            "test": tests,
-            "best_step_size": steps[best],
-            "best_loss": losses[best],
-            "at_edge": best in (0, trials - 1),
-            "seconds": time.perf_counter() - began,
-        }
+        """Step sizes over the whole range of a method."""
+        errors = self._errors(bench, method, iterations)
+        return search.grid(errors, method.low, method.high, trials, self.settings.chains)
+
+    def _errors(self, bench: Bench, method: Method, iterations: int) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+        """The averaged errors at the last iteration, of one chain a step size."""
+
+        def evaluate(step_sizes):
+            curve = bench.run(method, step_sizes, iterations, self.settings.seed + 1)["curve"]
+            return {"losses": metric(curve, "rmse", "validation")[:, -1], "test": metric(curve, "rmse")[:, -1]}
+
+        return evaluate
 
     def final(self, method: Method, rank: int, iterations: int, prior_rate: float | None, under: str) -> dict[str, Any]:
         """The tuned method, once a seed, for all iterations."""
