@@ -215,7 +215,7 @@ def nmf_fit(
     out: Annotated[Path, typer.Option("--out", help="Folder for the model and its page.")] = Path("out/nmf"),
     rank: Annotated[int, typer.Option(min=1, help="Number of factors.")] = 20,
     likelihood: Annotated[str, typer.Option(help="gaussian, poisson or binomial.")] = "gaussian",
-    offsets: Annotated[bool, typer.Option(help="An offset for every user and item; best for ratings.")] = True,
+    offsets: Annotated[bool, typer.Option(help="An offset for every user and item.")] = True,
     iterations: Annotated[int, typer.Option(min=1, help="Steps of the chain.")] = 10_000,
     batch_size: Annotated[int, typer.Option(min=1, help="Ratings a step.")] = 10_000,
     step_size: Annotated[

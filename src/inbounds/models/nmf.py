@@ -126,7 +126,7 @@ class BayesianNMF(Estimator):
         rank: number of factors.
         likelihood: "poisson" (the paper's), "gaussian" (with a precision that is sampled too) or "binomial" (ratings as
             counts out of the largest).
-        offsets: give every user and item an offset of its own, and let factors explain what is left; best for ratings.
+        offsets: give every user and item an offset of its own, and let factors explain what is left.
         prior_rate: rate of the exponential priors without offsets; None matches the mean rating.
         transform: how the factors are kept positive: "softplus", "icll", "integrated_probit" or "exp".
         kernel: "sgld" or "leimkuhler_matthews"; or a function of a posterior that returns a kernel, such as
