@@ -140,28 +140,30 @@ class Sigmoid(Interval):
         return special.exp_capped(-m, 0.0)
 
     @staticmethod
-    def _tail(m):
+    def _log_near(m):
         decay = Sigmoid._decay(m)
-        return decay / (1 + decay)
+        return decay * special.log1p_over(decay)
+
+    @staticmethod
+    def _tail(m):
+        return Sigmoid._decay(m) * Sigmoid._rate(m)
 
     @staticmethod
     def _density(m):
-        decay = Sigmoid._decay(m)
-        near = 1 / (1 + decay)
-        return decay * near * near
+        near = Sigmoid._rate(m)
+        return Sigmoid._decay(m) * near * near
 
     @staticmethod
     def _fall(m):
-        decay = Sigmoid._decay(m)
-        return (1 - decay) / (1 + decay)
+        return (1 - Sigmoid._decay(m)) * Sigmoid._rate(m)
 
     @staticmethod
     def _log_tail(m):
-        return -m - jnp.log1p(Sigmoid._decay(m))
+        return -m - Sigmoid._log_near(m)
 
     @staticmethod
     def _log_density(m):
-        return -m - 2 * jnp.log1p(Sigmoid._decay(m))
+        return -m - 2 * Sigmoid._log_near(m)
 
     @staticmethod
     def _rate(m):
@@ -216,7 +218,7 @@ class Arctan(Interval):
     @staticmethod
     def _rate(m):
         z, ratio = Arctan._parts(m)
-        return jnp.where(m > 1, z / ratio, 1 / (math.pi / 2 - z * ratio)) / (1 + z * z)
+        return jnp.where(m > 1, z, 1.0) / (jnp.where(m > 1, ratio, math.pi / 2 - z * ratio) * (1 + z * z))
 
     @staticmethod
     def _inverse_tail(tail):

@@ -182,34 +182,40 @@ class Softplus(HalfLine):
         return special.exp_capped(-jnp.abs(p), 0.0)
 
     @staticmethod
+    def _parts(p):
+        """e^-|p|, log(1 + e^-|p|) / e^-|p| and 1 / (1 + e^-|p|): one exponential and one division behind everything."""
+        decay = Softplus._decay(p)
+        return decay, special.log1p_over(decay), 1 / (1 + decay)
+
+    @staticmethod
     def _value(p):
-        return jnp.maximum(p, 0.0) + jnp.log1p(Softplus._decay(p))
+        decay, ratio, _ = Softplus._parts(p)
+        return jnp.maximum(p, 0.0) + decay * ratio
 
     @staticmethod
     def _derivative(p):
-        decay = Softplus._decay(p)
-        return jnp.where(p >= 0, 1.0, decay) / (1 + decay)
+        decay, _, near = Softplus._parts(p)
+        return jnp.where(p >= 0, 1.0, decay) * near
 
     @staticmethod
     def _slope(p):
-        decay = Softplus._decay(p)
-        return jnp.where(p >= 0, decay, 1.0) / (1 + decay)
+        decay, _, near = Softplus._parts(p)
+        return jnp.where(p >= 0, decay, 1.0) * near
 
     @staticmethod
     def _log_derivative(p):
-        return jnp.minimum(p, 0.0) - jnp.log1p(Softplus._decay(p))
+        decay, ratio, _ = Softplus._parts(p)
+        return jnp.minimum(p, 0.0) - decay * ratio
 
     @staticmethod
     def _log_value(p):
-        decay = Softplus._decay(p)
-        log1p = jnp.log1p(decay)
-        return jnp.minimum(p, 0.0) + jnp.log(jnp.where(p >= 0, p + log1p, log1p / decay))
+        decay, ratio, _ = Softplus._parts(p)
+        return jnp.minimum(p, 0.0) + jnp.log(jnp.where(p >= 0, p + decay * ratio, ratio))
 
     @staticmethod
     def _rate(p):
-        decay = Softplus._decay(p)
-        log1p = jnp.log1p(decay)
-        return jnp.where(p >= 0, 1 / (jnp.maximum(p, 0.0) + log1p), decay / log1p) / (1 + decay)
+        decay, ratio, near = Softplus._parts(p)
+        return near / jnp.where(p >= 0, jnp.maximum(p, 0.0) + decay * ratio, ratio)
 
     @staticmethod
     def _inverse_value(theta):
@@ -232,19 +238,20 @@ class ICLL(HalfLine):
     @staticmethod
     def _derivative(p):
         _, x = special.doubly_exponential(p)
-        return -jnp.expm1(-x)
+        return special.one_minus_exp(x)[0]
 
     @staticmethod
     def _slope(p):
-        log_x, x = special.doubly_exponential(p)
-        return jnp.exp(log_x - x) / -jnp.expm1(-x)
+        _, x = special.doubly_exponential(p)
+        share, decay = special.one_minus_exp(x)
+        return x / share * decay  # in this order: of x * decay XLA would make one more exponential
 
     @staticmethod
     def _log_derivative(p):
         _, x = special.doubly_exponential(p)
-        share = -jnp.expm1(-x)
+        share, decay = special.one_minus_exp(x)
         small = jnp.minimum(p, 0.0) + jnp.log(share / jnp.minimum(x, 1.0))
-        return jnp.where(p > 0, jnp.log1p(-jnp.exp(-x)), small)
+        return jnp.where(p > 0, jnp.log1p(-decay), small)
 
     @staticmethod
     def _log_value(p):
@@ -289,7 +296,7 @@ class IntegratedProbit(HalfLine):
     def _slope(p):
         x = jnp.abs(p)
         density, ratio = special.normal_density(x), special.mills(x)
-        return jnp.where(p < 0, 1 / ratio, density / (1 - density * ratio))
+        return jnp.where(p < 0, 1.0, density) / jnp.where(p < 0, ratio, 1 - density * ratio)
 
     @staticmethod
     def _log_derivative(p):

@@ -93,6 +93,31 @@ ARCTAN = {
     ),
 }  # fmt: skip
 
+# log(1 + d) / d for d in [0, 1], in powers of 2 d - 1.
+LOG1P = {
+    "single": (
+        0.8109302162, -0.1442633367, 0.03315237352, -8.463898327e-3, 2.289100373e-3, -6.321981429e-4, 1.818683649e-4,
+        -6.695043839e-5, 2.002383649e-5,
+    ),
+    "double": (
+        0.810930216216328764, -0.144263549549667127, 0.0331524384385525880, -8.46108041355833076e-3,
+        2.28824090759084180e-3, -6.42150377988579271e-4, 1.84903003561500287e-4, -5.42608539709789890e-5,
+        1.61569349992511878e-5, -4.86706970141681704e-6, 1.47992953668919527e-6, -4.53052847647958301e-7,
+        1.39747140208848022e-7, -4.40696997579924306e-8, 1.37414707800177850e-8, -3.64351016341566216e-9,
+        1.14237354284287870e-9, -6.89083047939517973e-10, 2.18418394667025379e-10,
+    ),
+}  # fmt: skip
+
+# (1 - e^-x) / x for x in [0, 1/2], in powers of 4 x - 1.
+ONE_MINUS_EXP = {
+    "single": (0.8847968689, -0.1059960847, 8.645964829e-3, -5.334779193e-4, 2.650530608e-5, -1.097074433e-6),
+    "double": (
+        0.884796867714380564, -0.105996084642975660, 8.64598675904819274e-3, -5.33478602056210903e-4,
+        2.64468422589963829e-5, -1.09525425384038633e-6, 3.89380456536782827e-8, -1.21250902395159069e-9,
+        3.36331322589098241e-11, -8.38688043216083241e-13,
+    ),
+}  # fmt: skip
+
 
 def precision(dtype):
     """The name of the coefficient set that serves `dtype`."""
@@ -118,6 +143,18 @@ def doubly_exponential(p):
     highest = math.log(-log_tiny + math.log(-log_tiny))
     p = jnp.clip(p, log_tiny + 0.01, highest)
     return p, jnp.exp(p)
+
+
+def log1p_over(d):
+    """log(1 + d) / d for d in [0, 1]. XLA's own log1p computes both of its branches, one of them a logarithm."""
+    return polynomial(LOG1P[precision(d.dtype)], 2 * d - 1)
+
+
+def one_minus_exp(x):
+    """1 - e^-x and e^-x, x >= 0. XLA's own expm1 costs an exponential and a hyperbolic tangent."""
+    decay = jnp.exp(-x)
+    near = x * polynomial(ONE_MINUS_EXP[precision(x.dtype)], 4 * x - 1)
+    return jnp.where(x < 0.5, near, 1 - decay), decay
 
 
 def ein_of_exp(p):
