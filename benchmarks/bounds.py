@@ -1,0 +1,170 @@
+"""What staying in bounds costs: a step of CoRV, transform by transform, over a step of plain SGLD on the same model without bounds.
+
+    python benchmarks/bounds.py [--sizes 10000 100000 1000000 10000000] [--rounds 7] [--out benchmarks/results/bounds.json]
+
+Two models, at each number of parameters. In the *bare update* the gradient is that of a standard normal, one product a coordinate:
+all that is left of a step is noise, transform and update. In the *regression* (as many outputs as inputs, one weight a pair, 1,024 rows
+a minibatch) the gradient is two products of matrices, and dominates. "none" is the same density as if its support were the real line.
+
+Every transform runs the same number of steps through `ib.sample`, one after the other in many rounds; what counts is the ratio to "none"
+within a round. A collector of one number takes the place of stored draws, the clock is the driver's own (`draws.seconds`: neither
+starts nor compilation), and a run is one chunk. Needs the core of the library alone, and runs on whatever device JAX finds.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import constraints
+
+import inbounds as ib
+
+HALF_LINE = ("softplus", "icll", "integrated_probit", "exp")
+INTERVAL = ("sigmoid", "probit", "arctan", "softsign")
+REFERENCE = "none"
+KINDS = (
+    {REFERENCE: constraints.real}
+    | dict.fromkeys(HALF_LINE, constraints.positive)
+    | dict.fromkeys(INTERVAL, constraints.unit_interval)
+    | {"softmax": constraints.simplex}
+)
+GROUP = 10  # coordinates of one simplex
+BATCH = 1_024
+STEP_SIZE = 1e-7  # the work is the same wherever the chain is: keep it where it starts
+GOALS = {"bare": 1.25, "regression": 1.05}
+ICLL_OVER_SOFTPLUS = 1.15
+
+
+def bare(size):
+    """One product a coordinate, whatever the shape of theta."""
+    return dict(gradient=lambda theta, batch: jax.tree.map(jnp.negative, theta)), {}, size
+
+
+def regression(size):
+    """y = x w + noise with a matrix of weights; returns also how many weights there really are."""
+    width = GROUP * round(size**0.5 / GROUP)
+    generator = np.random.default_rng(0)
+    data = {name: generator.normal(size=(2 * BATCH, width)).astype(np.float32) for name in ("x", "y")}
+
+    def log_likelihood(theta, batch):
+        misfit = batch["y"] - batch["x"] @ theta["w"].reshape(width, width)
+        return -0.5 * jnp.sum(jnp.square(misfit), axis=1)
+
+    model = dict(
+        log_prior=lambda theta: -0.5 * jnp.sum(jnp.square(theta["w"])), log_likelihood=log_likelihood, data=data
+    )
+    return model, {"batch_size": BATCH}, width * width
+
+
+MODELS = {"bare": bare, "regression": regression}
+
+
+def steps_for(model, size):
+    """A run of some tenths of a second."""
+    if jax.default_backend() != "cpu":
+        return 512 if model == "bare" or size <= 1e6 else 128
+    return int(min(512, max(1 if model == "regression" else 2, (1e7 if model == "bare" else 2e6) // size)))
+
+
+def contestants(model, size):
+    """{name: a function that runs once and returns microseconds a step}, and the number of parameters."""
+    parts, settings, size = MODELS[model](size)
+    steps = steps_for(model, size)
+
+    def runner(name, support):
+        shape = (size // GROUP, GROUP) if name == "softmax" else (size,)
+        start = np.full(shape, 1 / GROUP if name == "softmax" else 0.5, np.float32)
+        kernel = ib.sgld(ib.Posterior(supports={"w": support}, **parts), None if name == REFERENCE else name)
+
+        def run():
+            draws = ib.sample(
+                kernel, STEP_SIZE, steps, thin=steps, init={"w": start}, progress=False,
+                collect=ib.collect.predictive_mean(_first), **settings,
+            )  # fmt: skip
+            return 1e6 * draws.seconds / steps
+
+        return run
+
+    return {name: runner(name, support) for name, support in KINDS.items()}, size
+
+
+def _first(theta):
+    """A result of almost no size, so that nothing but steps is measured."""
+    return theta["w"].ravel()[0]
+
+
+def measure(model, size, rounds):
+    """One row a transform: microseconds a step, and its ratio to "none", median and quartiles over the rounds."""
+    runs, parameters = contestants(model, size)
+    with ThreadPoolExecutor(4) as pool:  # compile, side by side: most of it is outside Python
+        list(pool.map(lambda run: run(), runs.values()))
+    times = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            times[name].append(run())
+    rows = []
+    for name, own in times.items():
+        low, ratio, high = np.quantile(np.divide(own, times[REFERENCE]), (0.25, 0.5, 0.75))
+        rows.append(
+            {
+                "model": model, "parameters": parameters, "transform": name, "microseconds": statistics.median(own),
+                "ratio": float(ratio), "ratio_low": float(low), "ratio_high": float(high),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def icll_over_softplus(rows):
+    """One ratio a model and size."""
+    by_name = {(row["model"], row["parameters"], row["transform"]): row["microseconds"] for row in rows}
+    return [
+        {"model": model, "parameters": parameters, "ratio": value / by_name[model, parameters, "softplus"]}
+        for (model, parameters, name), value in by_name.items()
+        if name == "icll"
+    ]
+
+
+def show(rows):
+    for model in MODELS:
+        sizes = list(dict.fromkeys(row["parameters"] for row in rows if row["model"] == model))
+        print(f"\n{model}: time of a step over that without bounds (goal {GOALS[model]})")
+        print(f"{'parameters':20}" + "".join(f"{size:>20,}" for size in sizes))
+        for name in KINDS:
+            own = [row for row in rows if row["model"] == model and row["transform"] == name]
+            cells = (f"{row['ratio']:.3f} ({row['microseconds']:,.0f} us)" for row in own)
+            print(f"{name:20}" + "".join(f"{cell:>20}" for cell in cells))
+    worst = max(icll_over_softplus(rows), key=lambda pair: pair["ratio"])
+    print(f"\nicll over softplus: at most {worst['ratio']:.3f} (goal {ICLL_OVER_SOFTPLUS})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10**4, 10**5, 10**6, 10**7])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    rows = []
+    for model in arguments.models:
+        for size in arguments.sizes:
+            rows += measure(model, size, arguments.rounds)
+            print(f"{model}, {size:,} parameters: done", flush=True)
+    show(rows)
+    if arguments.out:
+        device = jax.devices()[0]
+        result = {
+            "device": device.device_kind, "platform": device.platform, "machine": platform.machine(), "jax": jax.__version__,
+            "rounds": arguments.rounds, "goals": GOALS, "rows": rows, "icll_over_softplus": icll_over_softplus(rows),
+        }  # fmt: skip
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

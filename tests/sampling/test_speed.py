@@ -1,0 +1,143 @@
+"""What keeps a run fast, where it does not hang on the clock: compilations, device memory, transfers, random numbers."""
+
+import functools
+import gc
+from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import inbounds as ib
+from inbounds.sampling import driver
+
+COMPILATION = "/jax/core/compile/backend_compile_duration"
+LOWERING = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+LEAVING = ("infeed", "outfeed", "stablehlo.send", "stablehlo.recv", "callback")
+
+
+def small():
+    """Three variables, no data: noise is drawn in blocks."""
+    priors = {"a": dist.Gamma(0.5, 2.0), "b": dist.Beta(2.0, 2.0), "c": dist.Normal(0.0, 1.0).expand([3])}
+    return ib.sgld(ib.Posterior(priors)), {}
+
+
+def with_data():
+    rng = np.random.default_rng(0)
+    data = {"x": rng.exponential(size=(64, 2)).astype(np.float32), "y": rng.poisson(2.0, 64).astype(np.float32)}
+
+    def log_likelihood(theta, batch):
+        rate = batch["x"] @ theta["w"]
+        return batch["y"] * jnp.log(rate) - rate
+
+    posterior = ib.Posterior({"w": dist.Gamma(2.0, 2.0).expand([2])}, log_likelihood, data)
+    kernel = ib.leimkuhler_matthews(posterior, noise_correction=True)
+    return kernel, {"batch_size": 16, "num_chains": 2, "thin": 4}
+
+
+def large():
+    """More numbers than a block has: noise is drawn in the step."""
+    priors = {"w": dist.HalfNormal(1.0).expand([5_000])}
+    return ib.sgld(ib.Posterior(priors)), {"thin": 4, "collect": ib.collect.mean_and_variance()}
+
+
+MODELS = [small, with_data, large]
+
+
+class FirstRun(NamedTuple):
+    """A run of eight steps: how to repeat it, what was compiled for it, and the chunk that ran."""
+
+    again: Callable
+    compiled: Counter
+    jaxpr: Any
+    program: str
+
+
+@functools.cache  # compiled once, for all the tests
+def first_run(model):
+    kernel, settings = model()
+
+    def run(num_steps=8, step_size=1e-4, **more):
+        return ib.sample(kernel, step_size, num_steps, progress=False, **settings, **more)
+
+    run_chunk, traced = driver.run_chunk, []
+
+    def spy(*arguments):
+        traced.append(run_chunk.trace(*arguments))
+        return run_chunk(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch, compilations() as compiled:
+        patch.setattr(driver, "run_chunk", spy)
+        run()
+    return FirstRun(run, compiled, traced[0].jaxpr.jaxpr, traced[0].lower().as_text())
+
+
+@contextmanager
+def compilations():
+    """How often XLA was asked for a program, and how often JAX wrote one for it."""
+    counts: Counter = Counter()
+
+    def listen(event, duration, **_):
+        if event in (COMPILATION, LOWERING):
+            counts[event] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield counts
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_second_run_compiles_nothing_whatever_its_length_seed_and_step_size(model):
+    first = first_run(model)
+    assert set(first.compiled) == {COMPILATION, LOWERING}  # the events still have these names
+    with compilations() as compiled:
+        first.again()
+        first.again(600, 2e-4, burn_in=20, seed=7)
+    assert not compiled
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_runs_leave_nothing_on_the_device(model):
+    run = first_run(model).again
+
+    def left(runs):
+        for seed in range(runs):
+            run(seed=seed)
+        gc.collect()
+        return len(jax.live_arrays())
+
+    assert left(3) == left(2)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_nothing_goes_to_the_host_inside_a_chunk(model):
+    program = first_run(model).program
+    assert "stablehlo.while" in program
+    assert [word for word in LEAVING if word in program] == []
+
+
+def test_a_small_model_draws_its_noise_once_a_block():
+    assert random_draws(first_run(small).jaxpr) == [1]  # in the loop over blocks, not in the loop over steps inside it
+
+
+def test_a_large_model_draws_its_noise_in_the_step():
+    assert random_draws(first_run(large).jaxpr) == [2]
+
+
+def random_draws(jaxpr, loops=0):
+    """How many loops there are around each draw of random bits."""
+    found = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "random_bits":
+            found.append(loops)
+        inside = loops + (equation.primitive.name in ("scan", "while"))
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            inner = getattr(inner, "jaxpr", inner)
+            if hasattr(inner, "eqns"):
+                found += random_draws(inner, inside)
+    return found
