@@ -202,7 +202,7 @@ def table(summaries: dict[str, dict[str, Any]], baselines: dict[str, float]) -> 
         error = "–" if found["standard_error"] is None else f"{found['standard_error']:.4f}"
         times = " | ".join(cell(found, key) for key in ("best", *levels))
         lines.append(f"| {LOOKS[name][0]} | {found['rmse']:.4f} | {error} | {times} |")
-    lines += [f"| {name} | {value:.4f} | | | {' | ' * len(levels)}" for name, value in baselines.items()]
+    lines += [f"| {name} | {value:.4f} |{' |' * (2 + len(levels))}" for name, value in baselines.items()]
     return "\n".join(lines)
 
 
@@ -220,8 +220,9 @@ def picture(summaries: dict[str, dict[str, Any]], baselines: dict[str, float], s
                 axis.plot(curve["running"], curve["rmse"], style, color=colour, lw=0.8, alpha=0.5)
         bias = baselines["user + item"]
         axis.axhline(bias, color=theme.soft, lw=0.9, ls=(0, (4, 3)))
-        axis.annotate("user + item offsets", (1, bias), (-2, 3), xycoords=("axes fraction", "data"), ha="right",
-                      textcoords="offset points", color=theme.soft)  # fmt: skip
+        said = f"user + item offsets (the global mean: {baselines['global mean']:.3f})"
+        where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
+        axis.annotate(said, (1, bias), (-2, 3), color=theme.soft, **where)
         least = min(found["rmse"] for found in summaries.values())
         axis.set(xscale="log", xlim=(0.3, None), ylim=(least - 0.004, bias + 0.013))
         axis.set(xlabel="seconds on two cores", ylabel="test RMSE of the prediction so far")

@@ -35,7 +35,6 @@ from inbounds.paper.targets import TARGETS, Target
 from inbounds.report.content import Claim, Report, Section, Table
 from inbounds.tuning import TuningResult, tune
 
-NAME = "basic"
 TITLE = "Sampling bounded variables: mirror, Ito and CoRV"
 
 BETA, SKEWED, GAMMA, HALF_NORMAL, TRUNCATED = TARGETS
@@ -366,17 +365,8 @@ def report(results: Results) -> Report:
     results.write_csv("trials", trial_rows(results))
     results.write_csv("summary", summary)
     claims = claims_of(summary)
-    results.write_json(
-        "summary",
-        {
-            "experiment": NAME,
-            "settings": results.settings,
-            "environment": results.header["environment"],
-            "rows": summary,
-            "claims": [claim.__dict__ for claim in claims],
-            "limits": limits_of(summary) if results.settings["scale"] == "full" else [],
-        },
-    )
+    limits = limits_of(summary) if results.settings["scale"] == "full" else []
+    results.write_summary(summary, claims, limits=limits)
     targets = [name for name in TARGETS if any(row["target"] == name for row in summary)]
     sections = []
     if targets:
@@ -397,15 +387,7 @@ def report(results: Results) -> Report:
         f"confirmed on new seeds; the numbers are from {own['chains']} fresh chains at that step size. TV is the total variation between "
         "histogram and density over 100 bins; the floor is the TV of as many independent draws."
     )
-    return Report(TITLE, lead, sections, claims, facts_of(results))
-
-
-def facts_of(results: Results) -> list[tuple[str, str]]:
-    """Settings and machine, in pairs."""
-    shown = {**results.settings, **results.header["environment"]}
-    return [
-        (key.replace("_", " "), ", ".join(map(str, v)) if isinstance(v, list) else str(v)) for key, v in shown.items()
-    ]
+    return Report(TITLE, lead, sections, claims, results.facts())
 
 
 def _find(summary, target: str, family: str, transforms: tuple[str, ...] | None = None) -> dict[str, Any] | None:

@@ -182,12 +182,7 @@ def settings(scale: str, seed: int, dataset: str = "mnist", **changes: Any) -> d
 
 def settings_of(results: Results) -> Settings:
     """The settings that a results folder was made with."""
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in results.settings.items()
-        if name != "scale"
-    }
-    return Settings(**values)
+    return results.settings_as(Settings)
 
 
 # -- data ---------------------------------------------------------------------------------------------------------
@@ -343,12 +338,7 @@ class Experiment:
         return self._benches[key]
 
     def part(self, name: str, compute: Callable[[], Any]) -> Any:
-        if self.results.has(name):
-            return self.results.get(name)
-        began = time.perf_counter()
-        value = self.results.part(name, compute)
-        self.say(f"{name}: {time.perf_counter() - began:.1f} s")
-        return value
+        return self.results.part(name, compute, self.say)
 
     def logit_scale(self) -> float:
         """The scale for all methods: least validation loss, summed over sigmoid and mirror, each at its best step."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from inbounds import plots
-from inbounds.paper.binary_network import METHODS, NAME, SENSITIVE, settings_of, summarise
+from inbounds.paper.binary_network import METHODS, SENSITIVE, settings_of, summarise
 from inbounds.paper.results import Results, number
 from inbounds.report.content import Claim, Report, Section, Table
 
@@ -35,16 +35,7 @@ def page(results: Results) -> Report:
     claims = claims_of(results, rows)
     results.write_csv("summary", rows)
     results.write_csv("curves", curve_rows(results))
-    results.write_json(
-        "summary",
-        {
-            "experiment": NAME,
-            "settings": results.settings,
-            "environment": results.header["environment"],
-            "rows": rows,
-            "claims": [claim.__dict__ for claim in claims],
-        },
-    )
+    results.write_summary(rows, claims)
     makers = (_curves, _table, _search, _scale, _prior, _ito, _standard)
     sections = [section for make in makers if (section := make(results, rows)) is not None]
     own = settings_of(results)
@@ -57,14 +48,7 @@ def page(results: Results) -> Report:
         f"{own.trials} trials ({'TPE' if own.search == 'tpe' else 'a grid on the log scale'}); the numbers are means over "
         f"{own.chains} seeds on the test part of an 8 : 1 : 1 split, with standard errors."
     )
-    return Report(title, lead, sections, claims, _facts(results))
-
-
-def _facts(results: Results) -> list[tuple[str, str]]:
-    shown = {**results.settings, **results.header["environment"]}
-    return [
-        (key.replace("_", " "), ", ".join(map(str, v)) if isinstance(v, list) else str(v)) for key, v in shown.items()
-    ]
+    return Report(title, lead, sections, claims, results.facts())
 
 
 def curve_rows(results: Results) -> list[dict[str, Any]]:

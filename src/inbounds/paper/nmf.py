@@ -174,12 +174,7 @@ def settings(scale: str, seed: int, dataset: str = "movielens-1m", **changes: An
 
 def settings_of(results: Results) -> Settings:
     """The settings that a results folder was made with."""
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in results.settings.items()
-        if name != "scale"
-    }
-    return Settings(**values)
+    return results.settings_as(Settings)
 
 
 def load(settings: Settings, data: str | os.PathLike | None) -> RatingsSplit:
@@ -318,12 +313,7 @@ class Experiment:
         return self._benches[key]
 
     def part(self, name: str, compute: Callable[[], Any]) -> Any:
-        if self.results.has(name):
-            return self.results.get(name)
-        began = time.perf_counter()
-        value = self.results.part(name, compute)
-        self.say(f"{name}: {time.perf_counter() - began:.1f} s")
-        return value
+        return self.results.part(name, compute, self.say)
 
     def baselines(self) -> dict[str, float]:
         """What needs no factors."""

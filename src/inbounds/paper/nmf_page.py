@@ -11,7 +11,6 @@ import numpy as np
 from inbounds import plots
 from inbounds.paper.nmf import (
     METHODS,
-    NAME,
     STABLE,
     SWEPT,
     curve_of,
@@ -46,17 +45,7 @@ def page(results: Results) -> Report:
     claims = claims_of(results, rows)
     results.write_csv("summary", rows)
     results.write_csv("curves", curve_rows(results))
-    results.write_json(
-        "summary",
-        {
-            "experiment": NAME,
-            "settings": results.settings,
-            "environment": results.header["environment"],
-            "baselines": results.get("baselines"),
-            "rows": rows,
-            "claims": [claim.__dict__ for claim in claims],
-        },
-    )
+    results.write_summary(rows, claims, baselines=results.get("baselines"))
     own = settings_of(results)
     sections = []
     for rank in own.ranks:
@@ -72,14 +61,7 @@ def page(results: Results) -> Report:
         f"{own.trials} trials ({'TPE' if own.search == 'tpe' else 'a grid on the log scale'}), the same number for every method; the "
         f"numbers are means over {own.chains} fresh seeds on the test part, with standard errors."
     )
-    return Report(f"Bayesian matrix factorisation of {own.dataset}", lead, sections, claims, _facts(results))
-
-
-def _facts(results: Results) -> list[tuple[str, str]]:
-    shown = {**results.settings, **results.header["environment"]}
-    return [
-        (key.replace("_", " "), ", ".join(map(str, v)) if isinstance(v, list) else str(v)) for key, v in shown.items()
-    ]
+    return Report(f"Bayesian matrix factorisation of {own.dataset}", lead, sections, claims, results.facts())
 
 
 def _finals(results: Results, rank: int, prior: str = "") -> dict[str, dict[str, Any]]:

@@ -22,7 +22,6 @@ from inbounds.models.factors import FactorModel
 from inbounds.paper.results import Results
 from inbounds.report.content import Claim, Report, Section, Table
 
-NAME = "overhead"
 REFERENCE = "mirror"
 CLAIM = 1.10
 METHODS: dict[str, tuple[str, Callable[[ib.Posterior], Kernel]]] = {
@@ -139,20 +138,13 @@ def report(results: Results) -> Report:
     rows = summarise(results)
     results.write_csv("summary", rows)
     claims = _claims(rows)
-    results.write_json(
-        "summary",
-        {
-            "experiment": NAME, "settings": results.settings, "environment": results.header["environment"], "rows": rows,
-            "claims": [claim.__dict__ for claim in claims],
-        },
-    )  # fmt: skip
+    results.write_summary(rows, claims)
     own = results.settings
     lead = (
         f"Poisson factorisation of generated ratings of MovieLens {own['shape'].upper()}'s shape, minibatches of "
         f"{own['batch_size']:,}; {own['rounds']} rounds of {own['steps']:,} steps a method, interleaved."
     )
-    facts = [(key, str(value)) for key, value in {**own, **results.header["environment"]}.items()]
-    return Report("The cost of staying in bounds", lead, _sections(results, rows), claims, facts)
+    return Report("The cost of staying in bounds", lead, _sections(results, rows), claims, results.facts())
 
 
 def _claims(rows: list[dict[str, Any]]) -> list[Claim]:

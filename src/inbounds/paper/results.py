@@ -24,13 +24,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 __all__ = ["Results", "StoppedError", "cores", "environment", "find", "number"]
 
 HEADER = "results.json"
+T = TypeVar("T")
 
 
 class StoppedError(Exception):
@@ -113,10 +114,14 @@ class Results:
         _write(file, value)
         return value
 
-    def part(self, part: str, compute: Callable[[], Any]) -> Any:
-        """The part from disk, or computed now and kept."""
+    def part(self, part: str, compute: Callable[[], Any], say: Callable[[str], None] = lambda line: None) -> Any:
+        """The part from disk, or computed now and kept; `say` is then told how long it took."""
         found = self.get(part)
-        return found if found is not None else self.save(part, compute())
+        if found is None:
+            began = time.perf_counter()
+            found = self.save(part, compute())
+            say(f"{part}: {time.perf_counter() - began:.1f} s")
+        return found
 
     def run(
         self,
@@ -190,6 +195,24 @@ class Results:
         file = self.path / f"{name}.json"
         _write(file, _plain(value))
         return file
+
+    def write_summary(self, rows: Any, claims: Iterable[Any], **more: Any) -> Path:
+        """summary.json: where the numbers come from, the rows, and the claims as they were judged."""
+        head = {"experiment": self.experiment, "settings": self.settings, "environment": self.header["environment"]}
+        return self.write_json("summary", {**head, "rows": rows, "claims": [vars(claim) for claim in claims], **more})
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Settings and machine, in pairs, for the end of a page."""
+        shown = {**self.settings, **self.header["environment"]}
+        return [
+            (key.replace("_", " "), ", ".join(map(str, v)) if isinstance(v, list) else str(v))
+            for key, v in shown.items()
+        ]
+
+    def settings_as(self, kind: type[T]) -> T:
+        """The settings as the dataclass that they were made from; what a scale is called is not among its fields."""
+        values = {name: tuple(v) if isinstance(v, list) else v for name, v in self.settings.items() if name != "scale"}
+        return kind(**values)
 
     def _file(self, part: str) -> Path:
         return self.path / "parts" / f"{part}.json"

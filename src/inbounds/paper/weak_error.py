@@ -16,7 +16,6 @@ import numpy as np
 import inbounds as ib
 from inbounds import plots
 from inbounds.diagnostics.weak_error import fitted_slope, stationary
-from inbounds.paper.basic import facts_of
 from inbounds.paper.methods import PROBIT_FAMILY, Method, run_chains, seed_for
 from inbounds.paper.results import Results, cores, number
 from inbounds.paper.targets import TARGETS, Target
@@ -322,16 +321,7 @@ def report(results: Results) -> Report:
         }
         for curve in curves
     ]
-    results.write_json(
-        "summary",
-        {
-            "experiment": NAME,
-            "settings": results.settings,
-            "environment": results.header["environment"],
-            "rows": summary,
-            "claims": [claim.__dict__ for claim in claims],
-        },
-    )
+    results.write_summary(summary, claims)
     results.write_csv("summary", tidy_rows(curves))
     names = list(dict.fromkeys(curve.target for curve in curves))
     sections = [_section(results, [curve for curve in curves if curve.target == name]) for name in names]
@@ -342,7 +332,7 @@ def report(results: Results) -> Report:
         f"{own['draws'] * own['thin']:,} steps at each step size, with bars of two standard errors; hollow where the bias "
         "does not stand out of the Monte Carlo noise."
     )
-    return Report(TITLE, lead, sections, claims, facts_of(results))
+    return Report(TITLE, lead, sections, claims, results.facts())
 
 
 def _at(rows: list[dict[str, Any]], measure: str, step_size: float) -> float:
