@@ -66,6 +66,10 @@ Data = Annotated[
     typer.Option("--data", help="Folder of data sets; the variable INBOUNDS_DATA, or a cache folder, when left out."),
 ]
 Restart = Annotated[bool, typer.Option("--restart", help="Throw finished parts in the folder away and begin again.")]
+Methods = Annotated[list[str] | None, typer.Option("--method", help="One of the methods; may be repeated.")]
+Trials = Annotated[int | None, typer.Option(min=2, help="Of the search, for every method.")]
+Chains = Annotated[int | None, typer.Option(min=1, help="Trials side by side, and seeds of the final runs.")]
+Search = Annotated[str | None, typer.Option(help="tpe (needs Optuna) or grid.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -127,7 +131,7 @@ def paper_nmf(
     out: Out = None,
     seed: Seed = 0,
     restart: Restart = False,
-    method: Annotated[list[str] | None, typer.Option("--method", help="One of the methods; may be repeated.")] = None,
+    method: Methods = None,
     stage: Annotated[
         list[str] | None, typer.Option("--stage", help="main, stability or prior; may be repeated.")
     ] = None,
@@ -136,28 +140,19 @@ def paper_nmf(
         list[int] | None, typer.Option("--iterations", min=1, help="Of the final runs, one for each --rank.")
     ] = None,
     tuning_iterations: Annotated[int | None, typer.Option(min=1, help="Of each trial of the search.")] = None,
-    trials: Annotated[int | None, typer.Option(min=2, help="Of the search, for every method.")] = None,
-    chains: Annotated[int | None, typer.Option(min=1, help="Trials side by side, and seeds of the final runs.")] = None,
-    search: Annotated[str | None, typer.Option(help="tpe (needs Optuna) or grid.")] = None,
+    trials: Trials = None,
+    chains: Chains = None,
+    search: Search = None,
 ) -> None:
     """Section 6.1: Bayesian non-negative matrix factorisation of MovieLens ratings, step sizes by TPE.
 
     Several processes may share --out and divide the methods: every finished part is a file.
     """
-    options: dict[str, Any] = {
-        "ranks": tuple(rank) if rank else None,
-        "iterations": tuple(iterations) if iterations else None,
-        "tuning_iterations": tuning_iterations,
-        "trials": trials,
-        "chains": chains,
-        "search": search,
-    }
-    folder = out or Path(f"out/nmf-{dataset}-{scale}")
-    results = run_experiment(
-        "nmf", scale, folder, seed, restart,
-        how={"data": data, "methods": method, "stages": stage}, dataset=dataset, **options,
+    run_comparison(
+        "nmf", scale, out, seed, restart, dataset, {"data": data, "methods": method, "stages": stage},
+        ranks=tuple(rank) if rank else None, iterations=tuple(iterations) if iterations else None,
+        tuning_iterations=tuning_iterations, trials=trials, chains=chains, search=search,
     )  # fmt: skip
-    name_the_page(results.path / "report.html")
 
 
 @paper.command("overhead")
@@ -175,36 +170,26 @@ def paper_binary_network(
     out: Out = None,
     seed: Seed = 0,
     restart: Restart = False,
-    method: Annotated[list[str] | None, typer.Option("--method", help="One of the methods; may be repeated.")] = None,
+    method: Methods = None,
     stage: Annotated[
         list[str] | None, typer.Option("--stage", help="main, prior, ito or standard; may be repeated.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of the final runs.")] = None,
     tuning_epochs: Annotated[int | None, typer.Option(min=1, help="Of each trial of the search.")] = None,
-    trials: Annotated[int | None, typer.Option(min=2, help="Of the search, for every method.")] = None,
-    chains: Annotated[int | None, typer.Option(min=1, help="Trials side by side, and seeds of the final runs.")] = None,
-    search: Annotated[str | None, typer.Option(help="tpe (needs Optuna) or grid.")] = None,
+    trials: Trials = None,
+    chains: Chains = None,
+    search: Search = None,
     logit_scale: Annotated[float | None, typer.Option(help="Take this one instead of choosing it.")] = None,
 ) -> None:
     """Section 6.2: Bayesian binary networks on MNIST or Fashion-MNIST, step sizes by TPE.
 
     Several processes may share --out and divide the methods: every finished part is a file.
     """
-    options: dict[str, Any] = {
-        "epochs": epochs,
-        "tuning_epochs": tuning_epochs,
-        "trials": trials,
-        "chains": chains,
-        "search": search,
-    }
-    if logit_scale is not None:
-        options["logit_scales"] = (logit_scale,)
-    folder = out or Path(f"out/binary-network-{dataset}-{scale}")
-    results = run_experiment(
-        "binary-network", scale, folder, seed, restart,
-        how={"data": data, "methods": method, "stages": stage}, dataset=dataset, **options,
+    run_comparison(
+        "binary-network", scale, out, seed, restart, dataset, {"data": data, "methods": method, "stages": stage},
+        epochs=epochs, tuning_epochs=tuning_epochs, trials=trials, chains=chains, search=search,
+        logit_scales=None if logit_scale is None else (logit_scale,),
     )  # fmt: skip
-    name_the_page(results.path / "report.html")
 
 
 @nmf.command("fit")
@@ -567,6 +552,22 @@ def run_experiment(
     return results
 
 
+def run_comparison(
+    name: str,
+    scale: str,
+    out: Path | None,
+    seed: int,
+    restart: bool,
+    dataset: str,
+    how: dict[str, Any],
+    **options: Any,
+) -> None:
+    """An experiment that runs on a data set of the user's choice, which is in the name of its folder."""
+    folder = out or Path(f"out/{name}-{dataset}-{scale}")
+    results = run_experiment(name, scale, folder, seed, restart, how=how, dataset=dataset, **options)
+    name_the_page(results.path / "report.html")
+
+
 def make_report(folder: Path) -> Path:
     """Tables, pictures and page of all the results in a folder."""
     from inbounds.paper.results import find
@@ -597,10 +598,10 @@ def make_docs(folder: Path, docs: Path) -> Path:
 
 def command_for(results: Any) -> str:
     """The command that makes these results again."""
-    module, scale = experiment(results.experiment), results.settings["scale"]
-    if hasattr(module, "command"):
-        return module.command(results)
-    return "inbounds demo" if scale == "demo" else f"inbounds paper {results.experiment} --scale {scale}"
+    scale, dataset = results.settings["scale"], results.settings.get("dataset")
+    if scale == "demo":
+        return "inbounds demo"
+    return f"inbounds paper {results.experiment}{f' --dataset {dataset}' if dataset else ''} --scale {scale}"
 
 
 def demo_table(results: Any) -> str:

@@ -84,6 +84,7 @@ class Posterior:
         self.data = check_data(data)
         self.num_data = num_data(self.data)
         self.batch_size: int | None = None  # rows a minibatch where `sample` is not told; None: all of them
+        self.checked: set = set()  # shapes that `check_likelihood` has passed
 
     @property
     def knows_shapes(self) -> bool:

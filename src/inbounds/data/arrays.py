@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -103,7 +104,9 @@ class Epochs(_FromArrays):
     """
 
     def prepare(self, key: jax.Array) -> PyTree:
-        # NumPy shuffles ten times faster than a sort of random keys on a CPU, and this happens once a run.
+        if jax.default_backend() != "cpu":
+            return _shuffled_ring(self.batch_size, jax.tree.map(jnp.asarray, self.data), key)
+        # On a CPU, NumPy shuffles ten times faster than a sort of random keys.
         order = np.random.default_rng(np.asarray(jax.random.key_data(key))).permutation(self._rows)
         ring = np.concatenate([order, order[: self.batch_size]])
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[ring]), self.data)
@@ -116,6 +119,13 @@ class Epochs(_FromArrays):
 
     def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, plan, self.batch_size), arrays)
+
+
+@partial(jax.jit, static_argnums=0)
+def _shuffled_ring(batch_size: int, data: PyTree, key: jax.Array) -> PyTree:
+    order = jax.random.permutation(key, jax.tree.leaves(data)[0].shape[0])
+    ring = jnp.concatenate([order, order[:batch_size]])
+    return jax.tree.map(lambda leaf: leaf[ring], data)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,6 @@ twice the steps.
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,12 @@ import numpy as np
 from inbounds.diagnostics.identities import standard_error
 from inbounds.kernels.base import Kernel
 from inbounds.sampling import sample
+from inbounds.tables import html_table, text_table
 
 __all__ = ["StepBias", "bias_of"]
+
+COLUMNS = ("variable", "bias of the mean / sd", "relative bias of the sd")
+SHOWN = 40  # coordinates that are printed
 
 
 @dataclass(frozen=True)
@@ -57,17 +60,14 @@ class StepBias:
         ]
 
     def __str__(self) -> str:
-        rows = [("variable", "bias of the mean / sd", "relative bias of the sd"), *self.rows()[:40]]
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([f"bias at step size {self.step_size:.3g}, by halving it", *lines])
+        return f"{self._title}\n{text_table([COLUMNS, *self.rows()[:SHOWN]])}"
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in self.rows()[:40]
-        )
-        head = "<tr><th>variable</th><th>bias of the mean / sd</th><th>relative bias of the sd</th></tr>"
-        return f"<table><caption>bias at step size {self.step_size:.3g}, by halving it</caption>{head}{cells}</table>"
+        return html_table(COLUMNS, self.rows()[:SHOWN], self._title)
+
+    @property
+    def _title(self) -> str:
+        return f"bias at step size {self.step_size:.3g}, by halving it"
 
 
 def bias_of(

@@ -8,7 +8,6 @@ about $\epsilon (\lambda + V) / 4$: the range ends where that is 5%, $\epsilon =
 
 from __future__ import annotations
 
-import html
 import itertools
 import math
 import sys
@@ -28,6 +27,7 @@ from inbounds import transforms as tf
 from inbounds.data.arrays import at_hand, is_source, source_for
 from inbounds.posterior import Posterior, support_name
 from inbounds.space import Space, is_constraint, is_transform
+from inbounds.tables import html_table
 from inbounds.trees import PyTree, variable_name
 
 __all__ = ["Finding", "Report", "check"]
@@ -122,8 +122,7 @@ class Report:
             (MARKS[f.status], f.variable, f.topic, f.message + (f" → {f.remedy}" if f.remedy else ""))
             for f in self.findings
         )
-        rows = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in cells)
-        return f"<table><tr><th></th><th>variable</th><th>check</th><th>finding</th></tr>{rows}</table>"
+        return html_table(("", "variable", "check", "finding"), cells)
 
 
 def check(

@@ -12,7 +12,6 @@ Both are estimated from fresh minibatches at the kept draws, with standard error
 
 from __future__ import annotations
 
-import html
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,9 +22,13 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from inbounds.data.arrays import at_hand, source_for
+from inbounds.tables import html_table, text_table
 from inbounds.trees import PyTree, variable_name
 
 __all__ = ["Identities", "ProxyScores", "identities", "proxy_scores", "standard_error"]
+
+COLUMNS = ("variable", "E[G] / sd (is 0)", "bias of the step size")
+SHOWN = 40  # coordinates that are printed
 
 
 class ProxyScores(NamedTuple):
@@ -83,17 +86,10 @@ class Identities:
 
     def __str__(self) -> str:
         verdict = "settled" if self.settled else "NOT settled: run longer, or look for a gradient that is wrong"
-        rows = [("variable", "E[G] / sd (is 0)", "bias of the step size"), *self.rows()[:40]]
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([f"chains {verdict}", *lines])
+        return f"chains {verdict}\n{text_table([COLUMNS, *self.rows()[:SHOWN]])}"
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in self.rows()[:40]
-        )
-        head = "<tr><th>variable</th><th>E[G] / sd (is 0)</th><th>bias of the step size</th></tr>"
-        return f"<table><caption>chains {'settled' if self.settled else 'not settled'}</caption>{head}{cells}</table>"
+        return html_table(COLUMNS, self.rows()[:SHOWN], f"chains {'settled' if self.settled else 'not settled'}")
 
 
 def identities(draws: Any, *, batch_size: int | None = None, most: int = 20_000, seed: int = 0) -> Identities:

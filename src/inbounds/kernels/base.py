@@ -60,6 +60,7 @@ class Kernel:
     _refresh: Callable[[Any], Any] | None = None
     noise: str = "normal"  # "normal": update takes standard normals like phi; "key": it takes a PRNG key
     independent_batches: bool = False  # noise correction assumes that minibatches are independent
+    reports: tuple[str, ...] = ("gradient_norm",)  # what of `Info` says something, to be kept with the draws
     adapt_steps: int = 0  # steps during which the kernel still changes itself: draws before that are not kept
 
     def init(self, theta: PyTree) -> Any:
@@ -185,6 +186,7 @@ def kernel_on_proxy(
         constrain=proxy_gradient.space.constrain,
         _refresh=lambda state: state._replace(estimator=proxy_gradient.refresh(state.estimator, state.phi)),
         independent_batches=proxy_gradient.corrects if independent_batches is None else independent_batches,
+        reports=("gradient_norm", "noise_variance", "clamped") if proxy_gradient.corrects else ("gradient_norm",),
         adapt_steps=precondition.adapt_steps,
     )
 

@@ -7,7 +7,6 @@ loss. Everything happens inside compiled calls: one chain a step size, whole epo
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +30,7 @@ from inbounds.models.binary_network import (
     steps_per_epoch,
 )
 from inbounds.paper import search
+from inbounds.paper.comparison import Method, at_end, chosen, metric, rounded
 from inbounds.paper.results import Results, number
 from inbounds.trees import PyTree
 
@@ -47,31 +47,10 @@ METRICS = (
     "continuous_loss", "continuous_accuracy",  # of the latest network before binarisation
     "weights_loss", "weights_accuracy",  # of one network whose weights are the mean of the binary ones
 )  # fmt: skip
-SETS = ("validation", "test")
 BINS = 15  # of the calibration error
 
 
 # -- what is compared ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Method:
-    """A sampler of the comparison.
-
-    Args:
-        name: on the command line and in the results.
-        label: on the page.
-        group: "paper" (CoRV with the paper's transforms), "baseline" or "ours".
-        kernel: from the posterior.
-        low, high: where its step size is searched: at least four decades.
-    """
-
-    name: str
-    label: str
-    group: str
-    kernel: Callable[[ib.Posterior], Kernel]
-    low: float
-    high: float
 
 
 METHODS = {
@@ -312,11 +291,6 @@ class Bench:
         }
 
 
-def metric(curve: np.ndarray, name: str, which: str = "test") -> np.ndarray:
-    """One metric on one set out of a curve (..., sets, metrics)."""
-    return np.asarray(curve)[..., SETS.index(which), METRICS.index(name)]
-
-
 # -- the experiment -----------------------------------------------------------------------------------------------
 
 
@@ -371,7 +345,7 @@ class Experiment:
 
         def evaluate(step_sizes):
             curve = bench.run(method, step_sizes, epochs, self.settings.seed + 1)["curve"]
-            return {"losses": metric(curve, "loss", "validation")[:, -1]}
+            return {"losses": metric(curve, METRICS, "loss", "validation")[:, -1]}
 
         return evaluate
 
@@ -441,9 +415,9 @@ class Experiment:
             return {
                 "step_sizes": steps,
                 "epochs": epochs,
-                "validation_loss": metric(kept["curve"], "loss", "validation")[:, -1],
-                "loss": metric(kept["curve"], "loss")[:, -1],
-                "accuracy": metric(kept["curve"], "accuracy")[:, -1],
+                "validation_loss": metric(kept["curve"], METRICS, "loss", "validation")[:, -1],
+                "loss": metric(kept["curve"], METRICS, "loss")[:, -1],
+                "accuracy": metric(kept["curve"], METRICS, "accuracy")[:, -1],
                 "restarted": np.mean(kept["clamped"], axis=1),
             }
 
@@ -452,11 +426,7 @@ class Experiment:
 
 def _summary(run: dict[str, Any], step_size: float) -> dict[str, Any]:
     """What is kept of a run of several seeds: every metric on both sets, (seeds, epochs), rounded for the disk."""
-    curve = run["curve"]
-    kept: dict[str, Any] = {"step_size": step_size, "seconds": run["seconds"]}
-    for which in SETS:
-        kept[which] = {name: np.round(metric(curve, name, which).astype(float), 5) for name in METRICS}
-    return kept
+    return {"step_size": step_size, "seconds": run["seconds"], **rounded(run["curve"], METRICS)}
 
 
 def run(
@@ -475,50 +445,32 @@ def run(
         methods: names out of `METHODS`; None for all. Processes that share a folder may divide them among themselves.
         stages: some of `STAGES`: "main" (search and final runs), "prior", "ito" and "standard"; None for all.
     """
-    chosen = [_method(name) for name in (methods or METHODS)]
-    unknown = sorted(set(stages or ()) - set(STAGES))
-    if unknown:
-        raise ValueError(f"Unknown stage {unknown[0]!r}. Known: {', '.join(STAGES)}.")
-    stages = stages or STAGES
+    picked = [METHODS[name] for name in chosen("method", methods, METHODS)]
+    stages = chosen("stage", stages, STAGES)
     settings = settings_of(results)
     experiment = Experiment(settings, results, data, say)
     logit_scale = experiment.logit_scale()
     say(f"logit scale {logit_scale:g}")
     if "main" in stages:
-        for method in chosen:
+        for method in picked:
             say(f"{method.label}: {_line(experiment.final(method, logit_scale))}")
     if "ito" in stages:
         experiment.ito(logit_scale)
     if "prior" in stages:
         # The prior of the main runs first: what was compiled for them is still there.
         for prior in sorted(settings.priors, key=lambda value: value != settings.prior):
-            for method in chosen:
+            for method in picked:
                 if method.name in SENSITIVE:
                     experiment.prior(method, logit_scale, prior)
     if "standard" in stages:
-        for method in chosen:
+        for method in picked:
             if method.name in PUBLISHED:
                 experiment.standard(method, logit_scale)
-
-
-def _method(name: str) -> Method:
-    if name not in METHODS:
-        raise ValueError(f"Unknown method {name!r}. Known: {', '.join(METHODS)}.")
-    return METHODS[name]
 
 
 def _line(final: dict[str, Any]) -> str:
     loss, accuracy = (at_end(final, name) for name in ("loss", "accuracy"))
     return f"step {final['step_size']:.2e}, test loss {loss[0]:.4f} ({loss[1]:.4f}), accuracy {accuracy[0]:.4f} ({accuracy[1]:.4f})"
-
-
-def at_end(final: dict[str, Any], name: str, which: str = "test") -> tuple[float, float]:
-    """(mean, standard error) over the seeds of a metric at the last epoch."""
-    values = np.asarray(final[which][name], float)[:, -1]
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return math.nan, math.nan
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def summarise(results: Results) -> list[dict[str, Any]]:
@@ -539,11 +491,6 @@ def summarise(results: Results) -> list[dict[str, Any]]:
         rows.append(row)
     order = list(METHODS)
     return sorted(rows, key=lambda row: (row["stage"], row["prior"], order.index(row["method"])))
-
-
-def command(results: Results) -> str:
-    """What makes these results again."""
-    return f"inbounds paper {NAME} --dataset {results.settings['dataset']} --scale {results.settings['scale']}"
 
 
 def report(results: Results) -> Any:

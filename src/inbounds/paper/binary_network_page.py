@@ -9,6 +9,7 @@ import numpy as np
 
 from inbounds import plots
 from inbounds.paper.binary_network import METHODS, SENSITIVE, settings_of, summarise
+from inbounds.paper.comparison import curve_of, plus_minus, search_cells
 from inbounds.paper.results import Results, number
 from inbounds.report.content import Claim, Report, Section, Table
 
@@ -59,15 +60,11 @@ def curve_rows(results: Results) -> list[dict[str, Any]]:
         if final is None:
             continue
         means = {
-            metric: _mean(final, metric) for metric in ("loss", "accuracy", "single_loss", "single_accuracy", "ece")
+            metric: curve_of(final, metric) for metric in ("loss", "accuracy", "single_loss", "single_accuracy", "ece")
         }
         for epoch in range(len(means["loss"])):
             rows.append({"method": name, "epoch": epoch + 1, **{key: values[epoch] for key, values in means.items()}})
     return rows
-
-
-def _mean(final: dict[str, Any], metric: str) -> np.ndarray:
-    return np.nanmean(np.asarray(final["test"][metric], float), axis=0)
 
 
 def _pick(rows: list[dict[str, Any]], stage: str = "final", **wanted: Any) -> list[dict[str, Any]]:
@@ -78,12 +75,6 @@ def _best(rows: list[dict[str, Any]], group: str) -> dict[str, Any] | None:
     """The final row with the least loss among the methods of a group."""
     found = [row for row in _pick(rows) if METHODS[row["method"]].group == group and math.isfinite(row["loss"])]
     return min(found, key=lambda row: row["loss"]) if found else None
-
-
-def _pm(row: dict[str, Any], metric: str) -> str:
-    error = row.get(f"{metric}_se")
-    tail = "" if error is None or not math.isfinite(error) else f" ± {error:.4f}"
-    return f"{row[metric]:.4f}{tail}" if math.isfinite(row[metric]) else "–"
 
 
 # -- claims -------------------------------------------------------------------------------------------------------
@@ -127,9 +118,9 @@ def claims_of(results: Results, rows: list[dict[str, Any]]) -> list[Claim]:
         claims.append(
             Claim(
                 "Ours: the underdamped and second-order kernels and the probit improve on the paper's.",
-                f"{METHODS[ours['method']].label} reaches a loss of {_pm(ours, 'loss')} and an accuracy of "
-                f"{_pm(ours, 'accuracy')}; the best of the paper's, {best['method']}, {_pm(best, 'loss')} and "
-                f"{_pm(best, 'accuracy')}.",
+                f"{METHODS[ours['method']].label} reaches a loss of {plus_minus(ours, 'loss')} and an accuracy of "
+                f"{plus_minus(ours, 'accuracy')}; the best of the paper's, {best['method']}, {plus_minus(best, 'loss')} and "
+                f"{plus_minus(best, 'accuracy')}.",
                 ours["loss"] < best["loss"],
             )
         )
@@ -143,7 +134,7 @@ def claims_of(results: Results, rows: list[dict[str, Any]]) -> list[Claim]:
                 claims.append(
                     Claim(
                         f"Our goal with {whose}: accuracy at least {accuracy:.3f}, loss at most {loss:.3f}.",
-                        f"{METHODS[row['method']].label}: accuracy {_pm(row, 'accuracy')}, loss {_pm(row, 'loss')}.",
+                        f"{METHODS[row['method']].label}: accuracy {plus_minus(row, 'accuracy')}, loss {plus_minus(row, 'loss')}.",
                         row["accuracy"] >= accuracy and row["loss"] <= loss,
                     )
                 )
@@ -153,7 +144,7 @@ def claims_of(results: Results, rows: list[dict[str, Any]]) -> list[Claim]:
 def _lead(results: Results, corv: list[dict[str, Any]], mirror: dict[str, Any]) -> str:
     """How far the best transform is ahead of mirror, early and in the end, against the margin that we look for."""
     best = min(corv, key=lambda row: row["loss"])
-    ours, theirs = (_mean(results.get(f"final/{row['method']}"), "loss") for row in (best, mirror))
+    ours, theirs = (curve_of(results.get(f"final/{row['method']}"), "loss") for row in (best, mirror))
     early = len(theirs) // 5
     gains = [1 - ours[i] / theirs[i] for i in (early - 1, -1)] if early else [1 - ours[-1] / theirs[-1]] * 2
     said = f"{best['method'].capitalize()} is {gains[0]:.0%} below mirror in loss after {early} epochs and {gains[1]:.0%} in the end"
@@ -167,7 +158,7 @@ def _slower(results: Results, corv: list[dict[str, Any]], mirror: dict[str, Any]
     parts = []
     epochs = mirror["epochs"]
     for row in corv:
-        curve = _mean(results.get(f"final/{row['method']}"), "loss")
+        curve = curve_of(results.get(f"final/{row['method']}"), "loss")
         reached = np.flatnonzero(curve <= mirror["loss"])
         parts.append((row["method"], int(reached[0]) + 1 if len(reached) else None))
     said = ", ".join(f"{name} after {count}" if count else f"{name} never" for name, count in parts)
@@ -188,7 +179,9 @@ def _ito_claim(results: Results, ito: dict[str, Any], mirror: dict[str, Any] | N
         f"loss of {number(ito['loss'][best]):.3f} and an accuracy of {number(ito['accuracy'][best]):.3f} after {ito['epochs']} epochs"
     )
     final = results.get("final/mirror") if mirror else None
-    found += f" (mirror {_mean(final, 'loss')[ito['epochs'] - 1]:.3f} in loss by then)." if final is not None else "."
+    found += (
+        f" (mirror {curve_of(final, 'loss')[ito['epochs'] - 1]:.3f} in loss by then)." if final is not None else "."
+    )
     return Claim("The Ito formulation has a significant numerical instability.", found, bool(restarted[best] > 0))
 
 
@@ -217,7 +210,7 @@ def _curves(results: Results, rows: list[dict[str, Any]]) -> Section | None:
             ends = []
             for name, final in finals.items():
                 family, style = LOOKS[name]
-                curve = _mean(final, metric)
+                curve = curve_of(final, metric)
                 epochs = np.arange(1, len(curve) + 1)
                 axis.plot(epochs, curve, style, color=theme.colour(family), lw=1.3, label=METHODS[name].label)
                 ends.append(curve[len(curve) // 10 :])
@@ -250,7 +243,7 @@ def _table(results: Results, rows: list[dict[str, Any]]) -> Section | None:
     metrics = ("loss", "accuracy", "ece", "late_loss", "late_accuracy", "late_ece", "single_loss", "single_accuracy", "continuous_loss",
                "weights_loss")  # fmt: skip
     cells = [
-        [METHODS[row["method"]].label, f"{row['step_size']:.2e}", *(_pm(row, metric) for metric in metrics)]
+        [METHODS[row["method"]].label, f"{row['step_size']:.2e}", *(plus_minus(row, metric) for metric in metrics)]
         for row in finals
     ]
     lowest = min(range(len(finals)), key=lambda i: finals[i]["loss"])
@@ -290,17 +283,7 @@ def _search(results: Results, rows: list[dict[str, Any]]) -> Section | None:
         return figure
 
     figure = plots.save(results.figure(f"{settings_of(results).dataset}-search"), draw)
-    cells = [
-        [
-            METHODS[name].label,
-            f"{METHODS[name].low:.0e} to {METHODS[name].high:.0e}",
-            f"{part['best_step_size']:.3e}",
-            f"{number(part['best_loss']):.4f}",
-            "at an end" if part["at_edge"] else "inside",
-            len(part["losses"]),
-        ]
-        for name, part in searches.items()
-    ]
+    cells = search_cells(METHODS, searches)
     columns = ("method", "range", "best step size", "validation loss", "place in the range", "trials")
     return Section(
         "The search for the step size", "Every dot is one chain with its own step size.", figure, Table(columns, cells)
@@ -347,7 +330,7 @@ def _prior(results: Results, rows: list[dict[str, Any]]) -> Section | None:
                 f"beta({prior:g}, {prior:g})",
                 metric,
                 *(
-                    _pm(row[0], metric) if (row := _pick(found, "prior", prior=prior, method=name)) else "–"
+                    plus_minus(row[0], metric) if (row := _pick(found, "prior", prior=prior, method=name)) else "–"
                     for name in names
                 ),
             ]
@@ -395,7 +378,8 @@ def _standard(results: Results, rows: list[dict[str, Any]]) -> Section | None:
     if not found:
         return None
     cells = [
-        [METHODS[row["method"]].label, *(_pm(row, metric) for metric in ("loss", "accuracy", "ece"))] for row in found
+        [METHODS[row["method"]].label, *(plus_minus(row, metric) for metric in ("loss", "accuracy", "ece"))]
+        for row in found
     ]
     see = "The published split (54,000 to fit, 6,000 to choose, 10,000 to test) with the step sizes found above, to compare with other work."
     lowest = min(range(len(found)), key=lambda i: found[i]["loss"])

@@ -27,6 +27,7 @@ from inbounds.kernels import Kernel
 from inbounds.models.factors import FactorModel
 from inbounds.models.rating_baselines import UserItemBias
 from inbounds.paper import search
+from inbounds.paper.comparison import Method, at_end, chosen, curve_of, metric, rounded
 from inbounds.paper.results import Results, number
 from inbounds.trees import PyTree
 
@@ -40,31 +41,10 @@ METRICS = (
     "clipped_rmse",  # of the first, cut to the range of the ratings
     "single_rmse",  # of the latest draw alone
 )
-SETS = ("validation", "test")
 STABLE = 1.1  # a step size counts as stable where its validation error is at most this many times the method's best
 
 
 # -- what is compared ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Method:
-    """A sampler of the comparison.
-
-    Args:
-        name: on the command line and in the results.
-        label: on the page.
-        group: "paper" (CoRV with the paper's transforms), "baseline" or "ours".
-        kernel: from the `Bench`, which has the posterior, the model and the ratings.
-        low, high: where its step size is searched: at least four decades.
-    """
-
-    name: str
-    label: str
-    group: str
-    kernel: Callable[[Bench], Kernel]
-    low: float
-    high: float
 
 
 def _preconditioned(kernel: Callable, transform: str) -> Callable[[Bench], Kernel]:
@@ -289,11 +269,6 @@ def _columns(ratings: Ratings) -> tuple[jax.Array, jax.Array, jax.Array]:
     return jnp.asarray(ratings.user), jnp.asarray(ratings.item), jnp.asarray(ratings.rating)
 
 
-def metric(curve: np.ndarray, name: str, which: str = "test") -> np.ndarray:
-    """One metric on one set out of a curve (..., sets, metrics)."""
-    return np.asarray(curve)[..., SETS.index(which), METRICS.index(name)]
-
-
 # -- the experiment -----------------------------------------------------------------------------------------------
 
 
@@ -359,7 +334,10 @@ class Experiment:
 
         def evaluate(step_sizes):
             curve = bench.run(method, step_sizes, iterations, self.settings.seed + 1)["curve"]
-            return {"losses": metric(curve, "rmse", "validation")[:, -1], "test": metric(curve, "rmse")[:, -1]}
+            return {
+                "losses": metric(curve, METRICS, "rmse", "validation")[:, -1],
+                "test": metric(curve, METRICS, "rmse")[:, -1],
+            }
 
         return evaluate
 
@@ -372,9 +350,7 @@ class Experiment:
             bench = self.bench(rank, prior_rate)
             run = bench.run(method, np.full(settings.chains, step), iterations, settings.seed + 2)
             kept: dict[str, Any] = {"step_size": step, "steps": run["steps"], "clock": np.round(run["clock"], 3)}
-            for which in SETS:
-                kept[which] = {name: np.round(metric(run["curve"], name, which).astype(float), 5) for name in METRICS}
-            return kept | {"seconds": run["seconds"]}
+            return kept | rounded(run["curve"], METRICS) | {"seconds": run["seconds"]}
 
         return self.part(f"{under}/final/{method.name}", compute)
 
@@ -404,33 +380,24 @@ def run(
         stages: some of `STAGES`: "main" (search and final runs), "stability" (error against step size) and "prior" (the
             prior that matches the mean rating instead of rate 1); None for all.
     """
-    chosen = [_method(name) for name in (methods or METHODS)]
-    unknown = sorted(set(stages or ()) - set(STAGES))
-    if unknown:
-        raise ValueError(f"Unknown stage {unknown[0]!r}. Known: {', '.join(STAGES)}.")
-    stages = stages or STAGES
+    picked = [METHODS[name] for name in chosen("method", methods, METHODS)]
+    stages = chosen("stage", stages, STAGES)
     settings = settings_of(results)
     experiment = Experiment(settings, results, data, say)
     baselines = experiment.baselines()
     say(f"global mean {baselines['global mean']:.4f}, user + item {baselines['user + item']:.4f}")
     for rank, iterations in zip(settings.ranks, settings.iterations, strict=True):
-        for method in chosen:
+        for method in picked:
             if "main" in stages:
                 final = experiment.final(method, rank, iterations, settings.prior_rate, f"rank-{rank}")
                 say(f"rank {rank}, {method.label}: {_line(final)}")
             if "stability" in stages and method.name in SWEPT:
                 experiment.stability(method, rank, iterations)
         if "prior" in stages:
-            for method in chosen:
+            for method in picked:
                 if method.name in ("mirror", "softplus", "counts"):
                     final = experiment.final(method, rank, iterations, None, f"rank-{rank}/matched")
                     say(f"rank {rank}, matched prior, {method.label}: {_line(final)}")
-
-
-def _method(name: str) -> Method:
-    if name not in METHODS:
-        raise ValueError(f"Unknown method {name!r}. Known: {', '.join(METHODS)}.")
-    return METHODS[name]
 
 
 def _line(final: dict[str, Any]) -> str:
@@ -438,25 +405,9 @@ def _line(final: dict[str, Any]) -> str:
     return f"step {final['step_size']:.2e}, test RMSE {mean:.4f} ({error:.4f})"
 
 
-def at_end(final: dict[str, Any], name: str, which: str = "test") -> tuple[float, float]:
-    """(mean, standard error) over the seeds of a metric at the last iteration."""
-    values = np.asarray([[number(v) for v in row] for row in final[which][name]])[:, -1]
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return math.nan, math.nan
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-
-
-def curve_of(final: dict[str, Any], name: str = "rmse", which: str = "test") -> np.ndarray:
-    """The mean over the seeds at every evaluation."""
-    values = np.asarray([[number(v) for v in row] for row in final[which][name]])
-    alive = np.isfinite(values).any(axis=0)
-    return np.where(alive, np.nanmean(np.where(alive, values, 0.0), axis=0), np.nan)
-
-
 def iterations_to(final: dict[str, Any], target: float) -> int | None:
     """Iterations until the averaged test error is at most `target`; None where it never is."""
-    reached = np.flatnonzero(curve_of(final) <= target)
+    reached = np.flatnonzero(curve_of(final, "rmse") <= target)
     return int(final["steps"][reached[0]]) if len(reached) else None
 
 
@@ -486,11 +437,6 @@ def summarise(results: Results) -> list[dict[str, Any]]:
         rows.append(row)
     order = list(METHODS)
     return sorted(rows, key=lambda row: (row["rank"], row["prior"] == "matched", order.index(row["method"])))
-
-
-def command(results: Results) -> str:
-    """What makes these results again."""
-    return f"inbounds paper {NAME} --dataset {results.settings['dataset']} --scale {results.settings['scale']}"
 
 
 def report(results: Results) -> Any:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from inbounds import plots
+from inbounds.paper.comparison import curve_of, plus_minus, search_cells
 from inbounds.paper.nmf import (
     METHODS,
     STABLE,
     SWEPT,
-    curve_of,
     iterations_to,
     settings_of,
     summarise,
@@ -74,7 +74,7 @@ def curve_rows(results: Results) -> list[dict[str, Any]]:
     rows = []
     for rank in settings_of(results).ranks:
         for name, final in _finals(results, rank).items():
-            averaged, single = curve_of(final), curve_of(final, "single_rmse")
+            averaged, single = curve_of(final, "rmse"), curve_of(final, "single_rmse")
             for step, seconds, a, b in zip(final["steps"], final["clock"], averaged, single, strict=True):
                 rows.append(
                     {"rank": rank, "method": name, "iteration": step, "seconds": seconds, "rmse": a, "single_rmse": b}
@@ -84,12 +84,6 @@ def curve_rows(results: Results) -> list[dict[str, Any]]:
 
 def _pick(rows: list[dict[str, Any]], rank: int, matched: bool = False) -> dict[str, dict[str, Any]]:
     return {row["method"]: row for row in rows if row["rank"] == rank and (row["prior"] == "matched") == matched}
-
-
-def _pm(row: dict[str, Any], metric: str) -> str:
-    error = row.get(f"{metric}_se")
-    tail = "" if error is None or not math.isfinite(error) else f" ± {error:.4f}"
-    return f"{row[metric]:.4f}{tail}" if math.isfinite(row[metric]) else "–"
 
 
 # -- claims -------------------------------------------------------------------------------------------------------
@@ -108,7 +102,7 @@ def claims_of(results: Results, rows: list[dict[str, Any]]) -> list[Claim]:
             claims.append(
                 Claim(
                     f"CoRV is better than SGRLD, the best of the baselines (rank {rank}).",
-                    f"Test RMSE {_pm(last['sgrld'], 'rmse')} for SGRLD and {_pm(last[best], 'rmse')} for {METHODS[best].label}.",
+                    f"Test RMSE {plus_minus(last['sgrld'], 'rmse')} for SGRLD and {plus_minus(last[best], 'rmse')} for {METHODS[best].label}.",
                     last[best]["rmse"] < last["sgrld"]["rmse"],
                 )
             )
@@ -163,7 +157,7 @@ def _curves(results: Results, rows: list[dict[str, Any]], rank: int) -> Section 
             ends = []
             for name, final in finals.items():
                 family, style = LOOKS[name]
-                curve = curve_of(final)
+                curve = curve_of(final, "rmse")
                 axis.plot(final[key], curve, style, color=theme.colour(family), lw=1.3, label=METHODS[name].label)
                 ends.append(curve[len(curve) // 20 :])
             values = np.concatenate(ends)
@@ -197,7 +191,12 @@ def _table(results: Results, rows: list[dict[str, Any]], rank: int) -> Section |
     metrics = ("rmse", "late_rmse", "clipped_rmse", "single_rmse")
     listed = [*last.values(), *matched.values()]
     cells = [
-        [METHODS[row["method"]].label, row["prior"], f"{row['step_size']:.2e}", *(_pm(row, name) for name in metrics)]
+        [
+            METHODS[row["method"]].label,
+            row["prior"],
+            f"{row['step_size']:.2e}",
+            *(plus_minus(row, name) for name in metrics),
+        ]
         for row in listed
     ]
     baselines = results.get("baselines") or {}
@@ -215,17 +214,7 @@ def _search(results: Results, rows: list[dict[str, Any]], rank: int) -> Section 
     parts = {name: part for name in METHODS if (part := results.get(f"rank-{rank}/tune/{name}")) is not None}
     if not parts:
         return None
-    cells = [
-        [
-            METHODS[name].label,
-            f"{METHODS[name].low:.0e} to {METHODS[name].high:.0e}",
-            f"{part['best_step_size']:.3e}",
-            number(part["best_loss"]),
-            "at an end" if part["at_edge"] else "inside",
-            len(part["losses"]),
-        ]
-        for name, part in parts.items()
-    ]
+    cells = search_cells(METHODS, parts)
     columns = ("method", "range", "best step size", "validation RMSE", "place in the range", "trials")
     return Section(f"Rank {rank}: the search for the step size", "", None, Table(columns, cells))
 

@@ -12,11 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from inbounds.kernels.base import Info, Kernel
+from inbounds.kernels.base import Kernel
 from inbounds.sampling.program import Program, Rows
 from inbounds.trees import PyTree, variable_name
 
 QUANTILES = (0.05, 0.5, 0.95)
+UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it
 TILE_DRAWS = 512  # turned from phi to theta in one call,
 TILE_NUMBERS = 2**22  # or fewer, of so many numbers
 
@@ -238,8 +239,11 @@ class Record:
         sampled = np.broadcast_to(self.program.samples(counts), counts.shape)
         if not sampled.any():
             return
+        part: Any = slice(skip, last - first)
+        if not sampled.all():
+            part = np.flatnonzero(sampled) + skip
         # A copy, so that the rest of the chunk's buffer is freed.
-        kept = jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[skip : last - first][sampled]), rows)
+        kept = jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[part]), rows)
         self.keep(kept, counts[sampled])
 
     def keep(self, rows: Rows, counts: np.ndarray) -> None:
@@ -262,7 +266,8 @@ class Record:
         """Go on from a snapshot; `phi` has the structure of the proxy."""
         if snapshot:
             *rows, counts = snapshot
-            like = Rows(phi if self.program.keeps_draws else None, Info(0.0, 0.0, 0.0, 0.0))  # type: ignore[arg-type]
+            nothing: Any = dict.fromkeys(self.program.kernel.reports, 0.0)
+            like = Rows(phi if self.program.keeps_draws else None, nothing)
             self.rows, self.counts = [jax.tree.unflatten(jax.tree.structure(like), rows)], [counts]
 
     def draws(self, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
@@ -293,14 +298,15 @@ class Record:
         chains = self.program.num_chains
         if rows is None:
             empty = np.zeros((chains, 0))
-            return {"gradient_norm": empty, "noise_variance": empty, "clamped": empty, "step_size": empty}
-        info: Any = rows.info
-        return {
-            "gradient_norm": info.gradient_norm,
-            "noise_variance": info.noise_variance,
-            "clamped": info.clamped,
-            "step_size": step_sizes(self.step_size, np.concatenate(self.counts), chains),
-        }
+            return dict.fromkeys((*UNREPORTED, "step_size"), empty)
+        counts = np.concatenate(self.counts)
+        return statistics(rows, (chains, counts.size)) | {"step_size": step_sizes(self.step_size, counts, chains)}
+
+
+def statistics(rows: Rows, shape: tuple[int, int]) -> dict[str, np.ndarray]:
+    """What is known of each draw by name, axes (chain, draw): what the kernel reports, and `UNREPORTED` for the rest."""
+    missing = {name: np.broadcast_to(value, shape) for name, value in UNREPORTED.items()}
+    return missing | {name: np.asarray(values) for name, values in rows.info.items()}
 
 
 def theta_of(kernel: Kernel, phi: PyTree, first: int = 0) -> PyTree:

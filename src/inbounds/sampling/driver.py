@@ -101,13 +101,13 @@ def sample(
     collector = as_collector(collect)
     starts = _starts(kernel, init, num_chains, init_key, layout)
     _check_phases(schedule, num_steps, burn_in, thin)
-    one = jax.eval_shape(lambda chains: jax.tree.map(lambda leaf: leaf[0], chains), starts)
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), starts)
     wanted = posterior.batch_size if batch_size is None else batch_size, _batching(kernel, batching)
     source = source_for(posterior.data, *wanted) if layout is None else layout.source(posterior, *wanted, one)
     arrays = source.prepare(shuffle_key)
     batch_keys = getattr(source, "chain_keys", _chain_keys)  # data from disk number the chains
     keys = Keys(_chain_keys(num_chains, noise_key), batch_keys(num_chains, batch_key))
-    posterior.check_likelihood(one, _minibatch_shapes(source, arrays, keys.batch[0]))
+    _check_model(posterior, one, source, arrays, keys.batch)
 
     step_size = jnp.asarray(size, jax.tree.leaves(starts)[0].dtype)
     if layout is None:
@@ -119,7 +119,7 @@ def sample(
         keys = layout.put_chains(keys)
         arrays = arrays if layout.spreads or hasattr(source, "feed") else layout.put_copies(arrays)
         step_size = layout.put_chains(step_size) if step_size.ndim else layout.put_copies(step_size)
-    dimension = trees.size(jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], state)))
+    dimension = trees.size(kernel.proxy(state)) // num_chains
     program = Program(kernel, source, schedule, collector, num_chains, thin, dimension, layout)
     run = _Run(program, arrays, keys, step_size, num_steps, burn_in, chunk_steps)
     run.monitor, run.throws = monitor, _throws(on_failure)
@@ -387,6 +387,14 @@ def _check_phases(schedule: Any, num_steps: int, burn_in: int, thin: int) -> Non
             f"No draw falls into a sampling phase of the schedule with burn_in={burn_in:,}, thin={thin:,} and "
             f"num_steps={num_steps:,}. Lower `thin`, or run for whole cycles."
         )
+
+
+def _check_model(posterior: Any, one: PyTree, source: Any, arrays: PyTree, keys: jax.Array) -> None:
+    """Raise a ValueError where the model does not fit its data; once for these shapes, since it is traced for that."""
+    signature = (source, jax.tree.structure(one), *((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(one)))
+    if signature not in posterior.checked:
+        posterior.check_likelihood(one, _minibatch_shapes(source, arrays, keys[0]))
+        posterior.checked.add(signature)
 
 
 def _minibatch_shapes(source: Any, arrays: PyTree, key: jax.Array) -> PyTree:

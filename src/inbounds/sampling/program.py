@@ -22,7 +22,7 @@ from jax import lax
 
 from inbounds import trees
 from inbounds.data.arrays import MinibatchSource
-from inbounds.kernels.base import Info, Kernel
+from inbounds.kernels.base import Kernel
 from inbounds.sampling.collect import Collector
 from inbounds.sampling.devices import Layout
 from inbounds.trees import PyTree
@@ -40,10 +40,10 @@ class Carry(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Kept draws of a chunk and their statistics, leading axes (row, chain)."""
+    """Kept draws of a chunk and what their kernel reports of them by name, leading axes (row, chain)."""
 
     phi: PyTree
-    info: Info
+    info: dict[str, jax.Array]
 
 
 class Keys(NamedTuple):
@@ -78,6 +78,14 @@ class Program:
         else:
             steps = max(divisor for divisor in range(1, min(most, 512) + 1) if self.thin % divisor == 0)
         return steps if self.kernel.refresh_every is None else math.gcd(steps, self.kernel.refresh_every)
+
+    @property
+    def unroll(self) -> int:
+        """Steps of a large model in one turn of its loop: on an accelerator, gaps between kernels and copies of the state
+        cost as much as the arithmetic; on a CPU they are nothing, and every step in the turn is compiled anew."""
+        if jax.default_backend() == "cpu":
+            return 1
+        return max(divisor for divisor in range(1, 6) if self.block_steps % divisor == 0)
 
     @property
     def block_rows(self) -> int:
@@ -179,8 +187,7 @@ def _no_rows(program: Program, carry: Carry) -> Rows:
     phi = jax.eval_shape(jax.vmap(program.kernel.proxy), carry.state)
     dtype = jax.tree.leaves(phi)[0].dtype
     kept = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), phi) if program.keeps_draws else None
-    number = jnp.zeros((count, chains), dtype)
-    return Rows(kept, Info(number, number, number, jnp.zeros((count, chains), bool)))
+    return Rows(kept, {name: jnp.zeros((count, chains), dtype) for name in program.kernel.reports})
 
 
 def _step(
@@ -193,7 +200,7 @@ def _step(
         new, info = kernel.update(noise, state, program.source.fetch(arrays, plan), step_size)
         dtype = jax.tree.leaves(kernel.proxy(state))[0].dtype
         kept = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
-        return kept, Info(*(value.astype(dtype) for value in info[:3]), info.finite)
+        return kept, {name: getattr(info, name).astype(dtype) for name in kernel.reports}
 
     if program.num_chains == 1:  # no batch axis of one: it would make every product of matrices a batched one
         first = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in (noise, state, plan)]
@@ -202,11 +209,9 @@ def _step(
     return jax.vmap(one, in_axes=(0, 0, 0, None if step_size.ndim == 0 else 0))(noise, state, plan, step_size)
 
 
-def _step_sizes(program: Program, steps: jax.Array, step_size: jax.Array) -> jax.Array:
-    """One a step, or one a step and chain."""
-    if program.schedule is None:
-        return jnp.broadcast_to(step_size, (*steps.shape, *step_size.shape))
-    return jax.vmap(program.schedule)(steps).astype(step_size.dtype)
+def _step_sizes(program: Program, steps: jax.Array, step_size: jax.Array) -> jax.Array | None:
+    """One a step, or None where `step_size` is that of every step."""
+    return None if program.schedule is None else jax.vmap(program.schedule)(steps).astype(step_size.dtype)
 
 
 def _small_block(program, carry, arrays, keys, first, end, burn_in, step_size) -> tuple[Carry, Rows]:
@@ -221,6 +226,7 @@ def _small_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
 
     def step(state, inputs):
         number, noise, plan, size = inputs
+        size = step_size if size is None else size
         state, info = _step(program, state, noise, plan, arrays, size, number < end)
         return state, Rows(jax.vmap(program.kernel.proxy)(state), info)
 
@@ -257,14 +263,19 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
             return key
         return trees.normal_like(key, phi) if program.layout is None else program.layout.normal_like(key, phi)
 
-    def step(loop, inputs):
-        state, _ = loop
-        number, plan, size = inputs
-        noise = jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
-        return _step(program, state, noise, plan, arrays, size, number < end), None
+    def group(loop, inputs):
+        state, info = loop
+        for place in range(program.unroll):  # what the others than the last report is never computed
+            number, plan, size = jax.tree.map(lambda leaf, place=place: leaf[place], inputs)
+            noise = jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
+            size = step_size if size is None else size
+            state, info = _step(program, state, noise, plan, arrays, size, number < end)
+        return (state, info), None
 
-    no_info = jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry).info)
-    (state, info), _ = lax.scan(step, (carry.state, no_info), (steps, plan, _step_sizes(program, steps, step_size)))
+    nothing = jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry).info)
+    inputs = (steps, plan, _step_sizes(program, steps, step_size))
+    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
+    (state, info), _ = lax.scan(group, (carry.state, nothing), grouped)
     phi = jax.vmap(kernel.proxy)(state)
     row = jax.tree.map(lambda leaf: leaf[None], Rows(phi, info))
     if program.keeps_draws:

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from inbounds.sampling.draws import Draws, Record, step_sizes, theta_of
+from inbounds.sampling.draws import UNREPORTED, Draws, Record, statistics, step_sizes, theta_of
 from inbounds.sampling.fingerprint import differences
 from inbounds.sampling.program import Program, Rows
 from inbounds.trees import PyTree, variable_name
@@ -248,7 +248,7 @@ class _Layout:
             for name, leaf, changed in zip(self.names, leaves, _changed(program.kernel.constrain, phi), strict=True):
                 if changed:
                     self.arrays[f"unconstrained_posterior/{name}"] = (leaf.shape, np.dtype(leaf.dtype))
-        for name in ("gradient_norm", "noise_variance", "clamped", "step_size"):
+        for name in (*UNREPORTED, "step_size"):
             self.arrays[f"sample_stats/{name}"] = ((), number)
         self.groups = sorted({path.partition("/")[0] for path in self.arrays})
         width = chains * sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.arrays.values())
@@ -266,9 +266,8 @@ class _Layout:
     def columns(self, rows: Rows, counts: np.ndarray, first: int, step_size: Any) -> dict[str, np.ndarray]:
         """Arrays (chain, draw, ...) by path, of rows that begin at draw number `first`."""
         rows = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), rows)
-        info: Any = rows.info
         columns: dict[str, np.ndarray] = {}
-        stats = {"gradient_norm": info.gradient_norm, "noise_variance": info.noise_variance, "clamped": info.clamped}
+        stats = statistics(rows, (self.program.num_chains, counts.size))
         if self.treedef is not None:
             theta = theta_of(self.program.kernel, rows.phi, first)
             for name, leaf in zip(self.names, jax.tree.leaves(theta), strict=True):

@@ -89,6 +89,7 @@ def ito(
         _update=update,
         _proxy=lambda state: state.phi,
         constrain=space.constrain,
+        reports=("gradient_norm", "clamped"),
     )
 
 

@@ -64,6 +64,7 @@ def scir(posterior: Posterior, conditional: Callable[[PyTree, PyTree], tuple[PyT
         _proxy=lambda state: state.theta,
         constrain=lambda theta: theta,
         noise="key",
+        reports=(),
     )
 
 
