@@ -9,6 +9,7 @@ import pytest
 
 from inbounds.paper import binary_network as bn
 from inbounds.paper.binary_network_page import LOOKS, claims_of, page
+from inbounds.paper.comparison import SETS
 from inbounds.paper.results import Results
 from inbounds.report import write_markdown, write_page
 
@@ -28,7 +29,7 @@ def _pretend(self, method, step_sizes, epochs, seed, check=NOTHING):
     falling = 2 * np.exp(-np.arange(1, epochs + 1) / 2)
     noise = 0.001 * np.random.default_rng(seed).normal(size=(len(steps), 1))
     loss = QUALITY[method.name] + worse[:, None] + noise + falling[None]
-    curve = np.zeros((len(steps), epochs, len(bn.SETS), len(bn.METRICS)))
+    curve = np.zeros((len(steps), epochs, len(SETS), len(bn.METRICS)))
     for place, name in enumerate(bn.METRICS):
         value = 1 - loss / 4 if name.endswith("accuracy") else loss
         curve[..., place] = (value + (0.1 if name.startswith("single") else 0.0))[:, :, None]
