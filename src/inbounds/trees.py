@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from inbounds.noise import normal
+
 PyTree = Any
 
 
@@ -34,7 +36,7 @@ def normal_like(key: jax.Array, tree: PyTree) -> PyTree:
 
     One draw cut into leaves: a key split for every leaf costs XLA seconds to compile, and saves nothing.
     """
-    return cut_like(tree, jax.random.normal(key, (size(tree),), jax.tree.leaves(tree)[0].dtype))
+    return cut_like(tree, normal(key, (size(tree),), jax.tree.leaves(tree)[0].dtype))
 
 
 def cut_like(tree: PyTree, flat: jax.Array) -> PyTree:

@@ -4,8 +4,7 @@ A *block* is a fixed number of steps, a *chunk* any number of blocks; the driver
 is random is keyed by the number of the step or of the block since the start of the run, so the draws do not depend on chunks.
 
 Small models and large ones want different loops. For a small one, a random key a step would cost more than the step, so the
-noise of a whole block is drawn at once. For a large one the noise is the size of the state, so it is drawn in the step, where
-XLA fuses it into the update.
+noise of a whole block is drawn at once. For a large one the noise of a step is the size of the state, and is drawn in the step.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from jax import lax
 from inbounds import trees
 from inbounds.data.arrays import MinibatchSource
 from inbounds.kernels.base import Kernel
+from inbounds.noise import normal
 from inbounds.sampling.collect import Collector
 from inbounds.sampling.devices import Layout
 from inbounds.trees import PyTree
@@ -246,7 +246,7 @@ def _small_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
 def _block_noise(phi: PyTree, length: int, key: jax.Array, block: jax.Array) -> PyTree:
     """Standard normals for `length` steps, cut into leaves like phi."""
     dtype = jax.tree.leaves(phi)[0].dtype
-    flat = jax.random.normal(jax.random.fold_in(key, block), (length, trees.size(phi)), dtype)
+    flat = normal(jax.random.fold_in(key, block), (length, trees.size(phi)), dtype)
     return jax.vmap(partial(trees.cut_like, phi))(flat)
 
 
