@@ -108,7 +108,14 @@ def cmfrec(ratings: Ratings, seed: int, options: dict) -> Fit:
     """Alternating least squares: a fresh fit for each number of iterations, since it has no callback."""
     from cmfrec import CMF
 
-    train, (user, item, _) = ratings.matrix(ratings.train), ratings.test
+    # cmfrec leaves the factors of a row without ratings as they lie in memory: such rows are left out, and predicted by the mean.
+    user, item, rating = ratings.train
+    users, items = np.unique(user), np.unique(item)
+    places = np.searchsorted(users, user), np.searchsorted(items, item)
+    train = sparse.coo_matrix((rating.astype(np.float64), places), shape=(len(users), len(items)))
+    known = np.isin(ratings.test[0], users) & np.isin(ratings.test[1], items)
+    asked = np.searchsorted(users, ratings.test[0][known]), np.searchsorted(items, ratings.test[1][known])
+    predicted = np.full(len(known), rating.mean(dtype=np.float64))
 
     def fit():
         for iterations in CMFREC_ITERATIONS:
@@ -117,7 +124,7 @@ def cmfrec(ratings: Ratings, seed: int, options: dict) -> Fit:
                 k=RANK, niter=iterations, nthreads=THREADS, random_state=seed, verbose=False,
                 precompute_for_predictions=False, **options,
             ).fit(train)  # fmt: skip
-            predicted = model.predict(user, item)
+            predicted[known] = model.predict(*asked)
             yield iterations, time.perf_counter() - began, ratings.rmse(predicted)
 
     return fit

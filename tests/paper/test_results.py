@@ -6,6 +6,7 @@ import math
 import pytest
 
 from inbounds.paper.results import Results, StoppedError, find, number
+from inbounds.report.content import Claim
 
 SETTINGS = {"scale": "smoke", "seed": 0, "grid": (0.1, 0.2)}
 
@@ -112,3 +113,21 @@ def test_tables_are_tidy_csv(results):
 def test_the_environment_names_versions_and_device(results):
     made_on = results.header["environment"]
     assert {"inbounds", "jax", "device", "cores", "precision"} <= set(made_on)
+
+
+def test_a_part_that_is_computed_says_how_long_it_took(tmp_path):
+    results, said = Results.open(tmp_path, "any", {}), []
+    for _ in range(2):
+        results.part("one", lambda: 1, said.append)
+    assert len(said) == 1
+    assert said[0].startswith("one: ")
+
+
+def test_the_summary_says_where_its_numbers_come_from(tmp_path):
+    results = Results.open(tmp_path, "any", {"scale": "smoke", "some_sizes": [1, 2]})
+    results.write_summary([{"x": 1.0}], [Claim("holds water", "it does", True)], extra=[])
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written["claims"] == [{"claim": "holds water", "found": "it does", "holds": True}]
+    assert (written["experiment"], written["settings"]["scale"], written["extra"]) == ("any", "smoke", [])
+    assert ("some sizes", "1, 2") in results.facts()
+    assert "cores" in dict(results.facts())
