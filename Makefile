@@ -27,6 +27,8 @@ fuzz: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/transforms.py
 	$(BIN)/python benchmarks/gradients.py
+	$(BIN)/python benchmarks/throughput --set-up --out benchmarks/results/throughput.json
+	$(BIN)/python benchmarks/throughput --readme
 
 # Set up again when the dependencies change; the marker is written last, so that an interrupted install is repeated.
 $(VENV)/installed: pyproject.toml
@@ -37,4 +39,4 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) out
+	rm -rf $(VENV) out .bench

@@ -1,0 +1,67 @@
+"""Steps a second beside every alternative and beside the tightest loop that we can write by hand; start-up; memory. One run.
+
+    python benchmarks/throughput [--set-up] [--rows gamma beta] [--contestants inbounds limit] [--repeats 7] [--out FILE] [--readme]
+
+Every contestant samples the same statement (`rows.py`) by SGLD with the same step size and keeps the same draws, each in a process of its
+own (`worker.py`), used as its documentation does (`contestants/`). Runs are interleaved; the table shows the median of the
+repeats, compilation apart. Slow contestants run fewer steps. `--set-up` makes the environments of peers that cannot live in the
+main one, `--readme` writes the table of the stored results into README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import startup
+from environments import set_up
+from race import CONTESTANTS, race_all
+from rows import ROWS
+from tables import as_text, into_readme
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "throughput.json"
+
+
+def machine() -> dict:
+    packages = ("jax", "jaxlib", "numpy", "numpyro", "blackjax")
+    return {
+        "cores": os.cpu_count(),
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+        "versions": {name: metadata.version(name) for name in packages},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set-up", action="store_true", help="make the environments of peers that need one")
+    parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--no-startup", action="store_true", help="leave out start-up")
+    parser.add_argument("--out", type=Path, help="write the numbers as JSON")
+    parser.add_argument(
+        "--readme", action="store_true", help=f"write {RESULTS.name} into README.md, and measure nothing"
+    )
+    options = parser.parse_args()
+    if options.readme:
+        return into_readme(ROOT / "README.md", json.loads(RESULTS.read_text()))
+    if options.set_up:
+        set_up(sorted({CONTESTANTS[name].environment for name in options.contestants} - {None}))
+    found = {"machine": machine(), "rows": race_all(options.rows, options.contestants, options.repeats)}
+    if not options.no_startup:
+        found["startup"] = startup.measure()
+    print(as_text(found))
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The tables, as text for a terminal and as Markdown for the README."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from race import CONTESTANTS
+
+START, END = "<!-- throughput -->", "<!-- /throughput -->"
+
+
+def micro(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2f}"
+
+
+def cell(result: dict[str, Any] | None, notes: list[str]) -> str:
+    if result is None:
+        return ""
+    if "unavailable" not in result:
+        return micro(result["microseconds"])
+    if result["unavailable"] not in notes:
+        notes.append(result["unavailable"])
+    return f"- ({notes.index(result['unavailable']) + 1})"
+
+
+def spread(result: dict[str, Any]) -> str:
+    """Half the distance between the fastest and the slowest repeat, in percent of the median."""
+    times = result["repeats"]
+    return f"{50 * (max(times) - min(times)) / result['microseconds']:.0f}%"
+
+
+def racers(found: dict[str, Any]) -> list[str]:
+    return [name for name in CONTESTANTS if any(name in row["contestants"] for row in found["rows"].values())]
+
+
+def ratios(row: dict[str, Any]) -> tuple[str, str]:
+    """Ours against the limit, and the fastest peer against ours."""
+    times = {name: result["microseconds"] for name, result in row["contestants"].items() if "microseconds" in result}
+    ours = times.pop("inbounds", None)
+    limit = times.pop("limit", None)
+    return (
+        "" if ours is None or limit is None else f"{ours / limit:.2f}",
+        "" if ours is None or not times else f"{min(times.values()) / ours:.1f}",
+    )
+
+
+def as_text(found: dict[str, Any]) -> str:
+    lines, notes = [], []
+    for row in found["rows"].values():
+        of_limit, ahead = ratios(row)
+        lines += ["", row["title"], f"{'':26}{'us/step':>12}{'spread':>9}{'first call, s':>15}{'memory, MB':>12}"]
+        for name, result in row["contestants"].items():
+            line = f"  {CONTESTANTS[name].title:24}{cell(result, notes):>12}"
+            if "microseconds" in result:
+                line += f"{spread(result):>9}{result['first_call_seconds']:15.2f}{result['peak_megabytes']:12.0f}"
+            lines.append(line)
+        lines.append(f"  of the limit: {of_limit or '-'}; times the fastest peer: {ahead or '-'}")
+    lines += [f"({number}) {note}" for number, note in enumerate(notes, 1)]
+    if "startup" in found:
+        start = found["startup"]
+        lines += [
+            "",
+            "start-up, seconds        Inbounds  reference    ratio",
+            "  import (of NumPyro)    {inbounds:8.2f}{numpyro:11.2f}".format(**start["import_seconds"])
+            + f"{start['import_ratio']:9.2f}",
+            "  first draw (by hand)   {inbounds:8.2f}{limit:11.2f}".format(**start["first_draw_seconds"])
+            + f"{start['first_draw_ratio']:9.2f}",
+            f"  compilations of a second sample: {start['compilations_of_a_second_sample']}",
+        ]
+    return "\n".join(lines)
+
+
+def as_markdown(found: dict[str, Any]) -> str:
+    names, notes = racers(found), []
+    titles = [CONTESTANTS[name].title for name in names]
+    lines = ["| microseconds a step | " + " | ".join(titles) + " | of the limit | times the fastest peer |"]
+    lines.append("|---|" + "---:|" * (len(names) + 2))
+    for row in found["rows"].values():
+        cells = [cell(row["contestants"].get(name), notes) for name in names]
+        lines.append(f"| {row['title']} | " + " | ".join([*cells, *ratios(row)]) + " |")
+    lines.append("")
+    machine = found["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    lines.append(f"{machine['cores']} cores ({machine['architecture']}), Python {machine['python']}, {versions}.")
+    lines += [f"({number}) {note}." for number, note in enumerate(notes, 1)]
+    if "startup" in found:
+        start = found["startup"]
+        lines.append(
+            f"Start-up: `import inbounds` takes {start['import_ratio']:.2f} times `import numpyro`; the first draw of a small model "
+            f"{start['first_draw_ratio']:.2f} times the compilation and run of the scan by hand; a second `sample` of the same shapes "
+            f"compiles {start['compilations_of_a_second_sample']} programs."
+        )
+    return "\n".join(lines)
+
+
+def into_readme(readme: Path, found: dict[str, Any]) -> None:
+    before, rest = readme.read_text().split(START)
+    readme.write_text(before + START + "\n" + as_markdown(found) + "\n" + END + rest.split(END)[1])
