@@ -122,22 +122,24 @@ def test_nothing_goes_to_the_host_inside_a_chunk(model):
 
 
 def test_a_small_model_draws_its_noise_once_a_block():
-    assert random_draws(first_run(small).jaxpr) == [1]  # in the loop over blocks, not in the loop over steps inside it
+    # One generator for all the variables (erf_inv for each of its two words), in the loop over blocks, not over steps.
+    assert 1 <= len(normals(first_run(small).jaxpr)) <= 2
+    assert set(normals(first_run(small).jaxpr)) == set(normals(first_run(with_data).jaxpr)) == {1}
 
 
 def test_a_large_model_draws_its_noise_in_the_step():
-    assert random_draws(first_run(large).jaxpr) == [2]
+    assert set(normals(first_run(large).jaxpr)) == {2}
 
 
-def random_draws(jaxpr, loops=0):
-    """How many loops there are around each draw of random bits."""
+def normals(jaxpr, loops=0):
+    """How many loops there are around each place where bits become normals."""
     found = []
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "random_bits":
+        if equation.primitive.name == "erf_inv":
             found.append(loops)
         inside = loops + (equation.primitive.name in ("scan", "while"))
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
             inner = getattr(inner, "jaxpr", inner)
             if hasattr(inner, "eqns"):
-                found += random_draws(inner, inside)
+                found += normals(inner, inside)
     return found

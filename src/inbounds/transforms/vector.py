@@ -35,15 +35,19 @@ class Softmax(Transform):
     def inverse_shape(self, shape):
         return (*shape[:-1], shape[-1] - 1)
 
-    def _log_theta(self, phi):
+    def _shifted(self, phi):
+        """phi and the 0 after it, less the largest of them."""
         phi = as_float(phi)
         logits = jnp.concatenate([phi, jnp.zeros_like(phi[..., :1])], axis=-1)
-        shifted = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+        return logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+
+    def _log_theta(self, phi):
+        shifted = self._shifted(phi)
         return shifted - jnp.log(jnp.sum(jnp.exp(shifted), axis=-1, keepdims=True))
 
     def __call__(self, phi):
-        log_theta = self._log_theta(phi)
-        return jnp.maximum(jnp.exp(log_theta), float(jnp.finfo(log_theta.dtype).tiny))
+        weight = jnp.exp(self._shifted(phi))
+        return jnp.maximum(weight / jnp.sum(weight, axis=-1, keepdims=True), float(jnp.finfo(weight.dtype).tiny))
 
     def _inverse(self, theta):
         theta = as_float(theta)

@@ -1,0 +1,81 @@
+"""Put what `bounds.py` and `accuracy.py` have measured into the tables of docs/speed.md.
+
+    python benchmarks/speed_page.py
+
+Reads benchmarks/results/bounds.json, bounds-gpu.json and accuracy.json, as many of them as there are; a table without results stays as it is.
+"""
+
+import json
+import re
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+
+
+def table(head, rows):
+    return "\n".join(
+        [
+            "| " + " | ".join(head) + " |",
+            "|---|" + "---:|" * (len(head) - 1),
+            *("| " + " | ".join(row) + " |" for row in rows),
+        ]
+    )
+
+
+def bounds(found):
+    """One table a model: ratio to no bounds by transform and number of parameters."""
+    titles = {"bare": "The bare update", "regression": "Regression, 1,024 rows a minibatch"}
+    parts = []
+    for model, title in titles.items():
+        own = [row for row in found["rows"] if row["model"] == model]
+        if not own:
+            continue
+        sizes = list(dict.fromkeys(row["parameters"] for row in own))
+        by_name = {}
+        for row in own:
+            by_name.setdefault(row["transform"], []).append(row)
+        base = " (microseconds a step)"
+        rows = [
+            [name + (base if name == "none" else "")]
+            + [f"{row['microseconds']:,.0f}" if name == "none" else f"{row['ratio']:.2f}" for row in line]
+            for name, line in by_name.items()
+        ]
+        parts.append(
+            f"{title}: time of a step over that without bounds.\n\n"
+            + table(["parameters", *(f"{n:,}" for n in sizes)], rows)
+        )
+    pairs = ", ".join(f"{pair['ratio']:.2f}" for pair in found["icll_over_softplus"])
+    parts.append(
+        f"ICLL over softplus, in the order of the tables: {pairs}. {found['device']}, JAX {found['jax']}, {found['rounds']} rounds."
+    )
+    return "\n\n".join(parts)
+
+
+def accuracy(found):
+    """Seconds to the error that the one by hand reaches."""
+    methods = list(found["times_to_error"][0]["seconds"])
+    rows = []
+    for row in found["times_to_error"]:
+        cells = []
+        for name in methods:
+            seconds, bound, faster = row["seconds"][name], row["bound"][name], row["times_faster"][name]
+            less, more = ("< ", "> ") if bound == "less" else ("", "")
+            cells.append("not reached" if seconds is None else f"{less}{seconds:.3g} s ({more}{faster:.1f})")
+        rows.append([found["labels"][row["case"]], f"{row['error']:.2g}", *cells])
+    note = f"{found['device']}, JAX {found['jax']}, NumPyro {found['numpyro']}, BlackJAX {found['blackjax']}, {found['rounds']} rounds."
+    return table(["", "error", *(name.replace("_", "-") for name in methods)], rows) + "\n\n" + note
+
+
+def main() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, make in {"bounds": bounds, "bounds-gpu": bounds, "accuracy": accuracy}.items():
+        file = RESULTS / f"{name}.json"
+        if file.exists():
+            filled = f"<!-- {name} -->\n{make(json.loads(file.read_text(encoding='utf-8')))}\n<!-- /{name} -->"
+            text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _, filled=filled: filled, text, flags=re.DOTALL)
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
