@@ -29,6 +29,9 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/gradients.py
 	$(BIN)/python benchmarks/throughput --set-up --out benchmarks/results/throughput.json
 	$(BIN)/python benchmarks/throughput --readme
+	$(BIN)/python benchmarks/bounds.py --out benchmarks/results/bounds.json
+	$(BIN)/python benchmarks/accuracy.py --out benchmarks/results/accuracy.json --picture docs/results/speed/accuracy
+	$(BIN)/python benchmarks/speed_page.py
 
 # Set up again when the dependencies change; the marker is written last, so that an interrupted install is repeated.
 $(VENV)/installed: pyproject.toml
