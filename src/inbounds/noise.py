@@ -19,16 +19,20 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA  # so that no key makes all three words of the key schedule zero
 
 
-def normal(key: jax.Array, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32) -> jax.Array:
-    """Independent standard normals from a key: `jax.random.normal`, faster in single precision."""
+def normal(
+    key: jax.Array, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32, stream: int = 0
+) -> jax.Array:
+    """Independent standard normals from a key, and from each `stream` of it: `jax.random.normal`, faster in single precision."""
     words = jax.random.key_data(key)
     if dtype != jnp.float32 or words.shape != (2,):  # in double precision, or from a key of another generator
-        return jax.random.normal(key, shape, dtype)
+        return jax.random.normal(jax.random.fold_in(key, stream) if stream else key, shape, dtype)
     size = math.prod(shape)
     counter = lax.iota(np.uint32, -(-size // 2))
-    halves = [_normal(word) for word in threefry(words[0], words[1], jnp.zeros_like(counter), counter)]
+    first, second = threefry(words[0], words[1], jnp.full_like(counter, stream), counter)
+    # Where one is left over it is cut here: a cut after the halves are joined keeps XLA from making vector instructions.
+    halves = _normal(first), _normal(second[: size // 2])
     # The barrier keeps XLA from hashing again for every number that reads one of the halves.
-    return jnp.concatenate(lax.optimization_barrier(halves))[:size].reshape(shape)
+    return jnp.concatenate(lax.optimization_barrier(halves)).reshape(shape)
 
 
 def threefry(key0: jax.Array, key1: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from inbounds.noise import normal
 
 PyTree = Any
+OWN_DRAW = 2**14  # numbers from which on a leaf's noise is drawn on its own
 
 
 def variable_name(path: tuple) -> str:
@@ -34,9 +35,18 @@ def broadcast_prefix(prefix: PyTree, tree: PyTree, is_leaf: Callable | None = No
 def normal_like(key: jax.Array, tree: PyTree) -> PyTree:
     """Independent standard normals of the shapes of `tree`, in the dtype of its first leaf.
 
-    One draw cut into leaves: a key split for every leaf costs XLA seconds to compile, and saves nothing.
+    Small leaves are cut from one draw, because every draw costs XLA time to compile; large ones have their own, because
+    cutting costs a copy.
     """
-    return cut_like(tree, normal(key, (size(tree),), jax.tree.leaves(tree)[0].dtype))
+    leaves, treedef = jax.tree.flatten(tree)
+    dtype = leaves[0].dtype
+    small = [leaf for leaf in leaves if leaf.size < OWN_DRAW]
+    cut = iter(cut_like(small, normal(key, (size(small),), dtype)) if small else [])
+    noise = [
+        next(cut) if leaf.size < OWN_DRAW else normal(key, leaf.shape, dtype, stream=1 + place)
+        for place, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(treedef, noise)
 
 
 def cut_like(tree: PyTree, flat: jax.Array) -> PyTree:
