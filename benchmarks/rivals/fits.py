@@ -18,7 +18,7 @@ RANK, THREADS = 20, 2
 SMURFF = {"burnin": 8, "nsamples": 112}  # the average of few draws gains most from a short burn-in
 MYFM = {"n_iter": 150}
 MYFM_BURN_IN = 5  # what myFM's own callback leaves out
-# Strengths are the best of 2, 5, 10, 15, 20 and 30 on the validation part.
+# Strengths are the best on the validation part of 10, 15 and 20, and of 5, 10 and 15.
 CMFREC = {
     "cmfrec-als": {"lambda_": 15.0, "user_bias": True, "item_bias": True},
     "cmfrec-nonnegative": {
