@@ -18,6 +18,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import reference
 import startup
 from environments import set_up
 from race import CONTESTANTS, race_all
@@ -44,7 +45,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS))
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--no-startup", action="store_true", help="leave out start-up")
+    parser.add_argument("--race-only", action="store_true", help="leave out NUTS and start-up")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     parser.add_argument(
         "--readme", action="store_true", help=f"write {RESULTS.name} into README.md, and measure nothing"
@@ -55,8 +56,8 @@ def main() -> None:
     if options.set_up:
         set_up(sorted({CONTESTANTS[name].environment for name in options.contestants} - {None}))
     found = {"machine": machine(), "rows": race_all(options.rows, options.contestants, options.repeats)}
-    if not options.no_startup:
-        found["startup"] = startup.measure()
+    if not options.race_only:
+        found |= {"nuts": reference.measure(options.rows), "startup": startup.measure()}
     print(as_text(found))
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -49,6 +49,9 @@ CONTESTANTS = {
     "blackjax-scan": Contestant("BlackJAX, scan", "blackjax", "prepare_scan"),
     "blackjax-loop": Contestant("BlackJAX, Python loop", "blackjax", "prepare_loop", fewer=50),
     "numpyro-blackjax": Contestant("NumPyro + BlackJAX", "numpyro_blackjax"),
+    "sgmcmcjax": Contestant("SGMCMCJax", "sgmcmcjax", environment="sgmcmcjax", fewer=4),
+    "jax-sgmc": Contestant("JaxSGMC", "jax_sgmc", environment="jax-sgmc", fewer=10),
+    "posteriors": Contestant("posteriors (PyTorch)", "posteriors", environment="posteriors", fewer=50),
 }
 
 
@@ -57,7 +60,7 @@ class Worker:
 
     def __init__(self, row: Row, name: str, folder: Path, options: Any = None):
         contestant = CONTESTANTS[name]
-        self.steps = max(row.steps // contestant.fewer, 2 * row.thin)
+        self.steps = max(row.steps // contestant.fewer, row.fewest_steps)
         command = [python_of(contestant.environment), HERE / "worker.py", row.name, name, self.steps, folder]
         if options is not None:
             command.append(json.dumps(options))

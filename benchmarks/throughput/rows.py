@@ -25,6 +25,7 @@ class Row:
         make_start: theta at step 0, the same for all chains.
         step_size: multiplies the gradient of the log density of phi; the noise is sqrt(2 step_size).
         steps: in one run of a fast contestant.
+        fewest_steps: of a slow one, enough for the check.
         thin: every so-manyth draw is kept.
         check: from theta's kept draws (leading axes chain, draw) and the data to what went wrong; "" if nothing did.
     """
@@ -36,6 +37,7 @@ class Row:
     make_start: Callable[[], Arrays]
     step_size: float
     steps: int
+    fewest_steps: int
     thin: int
     check: Callable[[Arrays, Arrays], str]
     batch_size: int | None = None
@@ -150,6 +152,7 @@ def regression(num_chains: int, steps: int) -> Row:
         lambda: {"w": np.zeros(WEIGHTS, np.float32)},
         step_size=1e-6,
         steps=steps,
+        fewest_steps=400,
         thin=10,
         check=check_regression,
         batch_size=1_000,
@@ -166,6 +169,7 @@ def images(batch_size: int, steps: int) -> Row:
         lambda: network(2),
         step_size=1e-6,
         steps=steps,
+        fewest_steps=200,
         thin=50,
         check=check_network,
         batch_size=batch_size,
@@ -181,6 +185,7 @@ def target(name: str, title: str, start: float, mean: float) -> Row:
         lambda: {"x": np.float32(start)},
         step_size=0.1,
         steps=100_000,
+        fewest_steps=2_000,
         thin=1,
         check=check_mean(mean),
     )
@@ -191,8 +196,8 @@ ROWS = {
     for row in (
         regression(num_chains=1, steps=20_000),
         regression(num_chains=8, steps=4_000),
-        images(batch_size=100, steps=1_000),
-        images(batch_size=500, steps=500),
+        images(batch_size=100, steps=2_000),
+        images(batch_size=500, steps=1_000),
         Row(
             "rates",
             "10,000 positive rates, N = 100,000 counts, batch 1,000",
@@ -201,6 +206,7 @@ ROWS = {
             lambda: {"rate": np.full(RATES, 3.0, np.float32)},
             step_size=5e-4,
             steps=5_000,
+            fewest_steps=500,
             thin=50,
             check=check_rates,
             batch_size=1_000,

@@ -57,6 +57,12 @@ def as_text(found: dict[str, Any]) -> str:
             lines.append(line)
         lines.append(f"  of the limit: {of_limit or '-'}; times the fastest peer: {ahead or '-'}")
     lines += [f"({number}) {note}" for number, note in enumerate(notes, 1)]
+    if found.get("nuts"):
+        lines += ["", "NumPyro's NUTS on all the data, apart from the race"]
+        lines += [f"{'':26}{'us/gradient':>12}{'gradients/draw':>16}{'ms/effective draw':>19}{'of Inbounds':>13}"]
+        for name, nuts in found["nuts"].items():
+            values = list(nuts.values())
+            lines.append(f"  {name:24}{values[0]:12,.0f}{values[1]:16.1f}{values[2]:19.3f}{values[3]:13.3f}")
     if "startup" in found:
         start = found["startup"]
         lines += [
@@ -79,11 +85,12 @@ def as_markdown(found: dict[str, Any]) -> str:
     for row in found["rows"].values():
         cells = [cell(row["contestants"].get(name), notes) for name in names]
         lines.append(f"| {row['title']} | " + " | ".join([*cells, *ratios(row)]) + " |")
-    lines.append("")
+    lines += ["", *[f"({number}) {note}." for number, note in enumerate(notes, 1)]]
+    if found.get("nuts"):
+        lines += nuts_table(found)
     machine = found["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     lines.append(f"{machine['cores']} cores ({machine['architecture']}), Python {machine['python']}, {versions}.")
-    lines += [f"({number}) {note}." for number, note in enumerate(notes, 1)]
     if "startup" in found:
         start = found["startup"]
         lines.append(
@@ -92,6 +99,18 @@ def as_markdown(found: dict[str, Any]) -> str:
             f"compiles {start['compilations_of_a_second_sample']} programs."
         )
     return "\n".join(lines)
+
+
+def nuts_table(found: dict[str, Any]) -> list[str]:
+    """NUTS is exact, and reads all the data: what it costs is counted in gradients and effective draws."""
+    titles = "| NUTS, the exact reference | microseconds a gradient | gradients a draw | milliseconds an effective draw | of Inbounds |"
+    lines = ["", titles, "|---|---:|---:|---:|---:|"]
+    for name, nuts in found["nuts"].items():
+        gradient, gradients, draw, ours = nuts.values()
+        lines.append(
+            f"| {found['rows'][name]['title']} | {micro(gradient)} | {gradients:.1f} | {draw:.3g} | {ours:.3g} |"
+        )
+    return [*lines, ""]
 
 
 def into_readme(readme: Path, found: dict[str, Any]) -> None:

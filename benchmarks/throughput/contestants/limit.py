@@ -89,16 +89,28 @@ def logistic(row, data, num_steps, generator, chains, block):
     return lambda seed: loop(seed, shuffled(data, seed))
 
 
-def large(row, data, num_steps, generator, start, gradient, theta):
-    """Noise in the step, for one chain of many parameters."""
-    batches = len(next(iter(data.values()))) // row.batch_size
+def large(row, data, num_steps, generator, order, start, gradient, theta):
+    """Noise in the step, for one chain of many parameters.
+
+    Shuffling wide data pays after some epochs; in a short run it is cheaper to gather each minibatch in a random order.
+    """
+    rows = len(next(iter(data.values())))
+    batches = rows // row.batch_size
+    on_device = None if order == "shuffled" else jax.tree.map(jnp.asarray, data)
+
+    def minibatch(data, ring, number):
+        begin = number % batches * row.batch_size
+        if order == "shuffled":
+            return slices(row, data, begin)
+        index = lax.dynamic_slice_in_dim(ring, begin, row.batch_size)
+        return {name: jnp.take(leaf, index, axis=0, mode="clip") for name, leaf in data.items()}
 
     @jax.jit
-    def loop(seed, data):
+    def loop(seed, data, ring):
         key = jax.random.key(seed, impl=generator)
 
         def step(phi, number):
-            drift = gradient(phi, slices(row, data, number % batches * row.batch_size))
+            drift = gradient(phi, minibatch(data, ring, number))
             leaves, structure = jax.tree.flatten(phi)
             keys = jax.random.split(jax.random.fold_in(key, number), len(leaves))
             noise = [jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
@@ -113,17 +125,22 @@ def large(row, data, num_steps, generator, start, gradient, theta):
         kept = lax.scan(window, start, jnp.arange(num_steps).reshape(-1, row.thin))[1]
         return jax.tree.map(lambda leaf: leaf[None], kept)
 
-    return lambda seed: loop(seed, shuffled(data, seed))
+    def run(seed):
+        if order == "shuffled":
+            return loop(seed, shuffled(data, seed), None)
+        return loop(seed, on_device, np.random.default_rng(seed).permutation(rows))
+
+    return run
 
 
-def network(row, data, num_steps, generator):
+def network(row, data, num_steps, generator, order):
     scale = len(data["y"]) / row.batch_size
     gradient = jax.grad(lambda theta, batch: scale * jnp.sum(mlp(theta, batch)) + standard_normal(theta))
     start = jax.tree.map(jnp.asarray, row.make_start())
-    return large(row, data, num_steps, generator, start, gradient, lambda phi: phi)
+    return large(row, data, num_steps, generator, order, start, gradient, lambda phi: phi)
 
 
-def rates(row, data, num_steps, generator):
+def rates(row, data, num_steps, generator, order):
     scale = len(data["count"]) / row.batch_size
 
     def gradient(phi, batch):
@@ -133,7 +150,9 @@ def rates(row, data, num_steps, generator):
         return {"rate": slope * ((SHAPE - 1) / theta - RATE + data_part) + 1 - slope}
 
     start = jax.tree.map(lambda leaf: jnp.log(jnp.expm1(leaf)), row.make_start())
-    return large(row, data, num_steps, generator, start, gradient, lambda phi: jax.tree.map(jax.nn.softplus, phi))
+    return large(
+        row, data, num_steps, generator, order, start, gradient, lambda phi: jax.tree.map(jax.nn.softplus, phi)
+    )
 
 
 def softplus_and_slope(phi):
@@ -174,8 +193,8 @@ def one_dimension(row, data, num_steps, generator, block, unroll):
 LINE = one_dimension, {"generator": GENERATORS, "block": (1_024, 8_192), "unroll": (1, 8)}
 CANDIDATES = {
     "logistic": (logistic, {"generator": GENERATORS, "chains": ("batched", "in turn"), "block": (200, 1_000)}),
-    "mlp": (network, {"generator": GENERATORS}),
-    "rates": (rates, {"generator": GENERATORS}),
+    "mlp": (network, {"generator": GENERATORS, "order": ("shuffled", "gathered")}),
+    "rates": (rates, {"generator": GENERATORS, "order": ("shuffled", "gathered")}),
     "gamma": LINE,
     "beta": LINE,
 }
