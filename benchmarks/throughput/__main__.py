@@ -20,8 +20,8 @@ from pathlib import Path
 
 import reference
 import startup
-from environments import set_up
-from race import CONTESTANTS, race_all
+from environments import pinned, set_up
+from race import CONTESTANTS, race
 from rows import ROWS
 from tables import as_text, into_readme
 
@@ -35,8 +35,16 @@ def machine() -> dict:
         "cores": os.cpu_count(),
         "architecture": platform.machine(),
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in packages},
+        "versions": {name: metadata.version(name) for name in packages} | pinned(),
     }
+
+
+def store(found: dict, path: Path | None) -> None:
+    """After every row, so that an interrupted run can go on with the others."""
+    if path is not None:
+        found["rows"] = {name: found["rows"][name] for name in ROWS if name in found["rows"]}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def main() -> None:
@@ -46,7 +54,7 @@ def main() -> None:
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--race-only", action="store_true", help="leave out NUTS and start-up")
-    parser.add_argument("--out", type=Path, help="write the numbers as JSON")
+    parser.add_argument("--out", type=Path, help="write the numbers as JSON; rows in it that are not run again stay")
     parser.add_argument(
         "--readme", action="store_true", help=f"write {RESULTS.name} into README.md, and measure nothing"
     )
@@ -55,13 +63,19 @@ def main() -> None:
         return into_readme(ROOT / "README.md", json.loads(RESULTS.read_text()))
     if options.set_up:
         set_up(sorted({CONTESTANTS[name].environment for name in options.contestants} - {None}))
-    found = {"machine": machine(), "rows": race_all(options.rows, options.contestants, options.repeats)}
+    found: dict = {"machine": machine(), "rows": {}}
+    if options.out and options.out.exists():
+        stored = json.loads(options.out.read_text())
+        if stored["machine"] == found["machine"]:  # rows that are not run again stay
+            found = stored
+    for name in options.rows:
+        found["rows"][name] = race(ROWS[name], options.contestants, options.repeats)
+        store(found, options.out)
     if not options.race_only:
-        found |= {"nuts": reference.measure(options.rows), "startup": startup.measure()}
+        found["nuts"] = found.get("nuts", {}) | reference.measure(options.rows)
+        found["startup"] = startup.measure()
+        store(found, options.out)
     print(as_text(found))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,17 @@ def python_of(environment: str | None) -> Path:
     return folder / "bin" / "python"
 
 
+def pinned() -> dict[str, str]:
+    """Versions of the peers that have environments of their own, and what they run on."""
+    found = {}
+    for requirements in sorted((HERE / "requirements").glob("*.txt")):
+        lines = [line.split("==") for line in requirements.read_text().splitlines() if "==" in line]
+        (name, version), *others = lines
+        on = next(f"{other} {number}" for other, number in others if other in ("jax", "torch"))
+        found[name] = f"{version} (on {on})"
+    return found
+
+
 def set_up(environments: list[str]) -> None:
     """Make what is missing; an environment that cannot be made is told of, and its contestant stays out of the table."""
     for environment in environments:

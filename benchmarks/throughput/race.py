@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from environments import UnavailableError, python_of
-from rows import ROWS, Row
+from rows import Row
 
 HERE = Path(__file__).parent
 PATIENCE = 180  # seconds, for one run
@@ -114,6 +114,7 @@ def choose(row: Row, name: str, folder: Path) -> dict[str, Any]:
 
 def race(row: Row, names: list[str], repeats: int) -> dict[str, Any]:
     """Microseconds a step of each contestant on one row, the median of the repeats and their spread."""
+    print(row.title, file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         # Made once, outside the workers: what makes the data is not to count as a contestant's memory.
         for name, leaf in row.make_data().items():
@@ -146,17 +147,9 @@ def race(row: Row, names: list[str], repeats: int) -> dict[str, Any]:
         for name, worker in workers.items():
             worker.close()
             results[name] |= {"microseconds": statistics.median(micro[name]), "repeats": micro[name]}
+            print(
+                f"  {CONTESTANTS[name].title:24}{results[name]['microseconds']:12.2f} us/step",
+                file=sys.stderr,
+                flush=True,
+            )
     return {"title": row.title, "contestants": results}
-
-
-def race_all(rows: list[str], contestants: list[str], repeats: int) -> dict[str, Any]:
-    found = {}
-    for name in rows:
-        print(ROWS[name].title, file=sys.stderr, flush=True)
-        found[name] = race(ROWS[name], contestants, repeats)
-        for who, result in found[name]["contestants"].items():
-            if "microseconds" in result:
-                print(
-                    f"  {CONTESTANTS[who].title:24}{result['microseconds']:12.2f} us/step", file=sys.stderr, flush=True
-                )
-    return found

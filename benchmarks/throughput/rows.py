@@ -195,7 +195,7 @@ ROWS = {
     row.name: row
     for row in (
         regression(num_chains=1, steps=20_000),
-        regression(num_chains=8, steps=4_000),
+        regression(num_chains=8, steps=5_000),
         images(batch_size=100, steps=2_000),
         images(batch_size=500, steps=1_000),
         Row(
