@@ -101,7 +101,7 @@ class OneDimensional:
 
     budgets = (1_000, 3_000, 10_000, 30_000, 100_000)
     step_sizes = tuple(2.0 ** np.arange(-8, 6))
-    replicates, tuning_replicates, thin = 24, 8, 1
+    replicates, tuning_replicates, thin = 20, 6, 1
 
     def __init__(self, target):
         self.target, self.name, self.label = target, target.name, target.label
@@ -149,7 +149,7 @@ class Regression:
 
     name, label = "regression", "50 positive coefficients"
     budgets = (1_000, 3_000, 10_000, 30_000)
-    step_sizes = tuple(2.0 ** np.arange(-16, -7))
+    step_sizes = tuple(2.0 ** np.arange(-18, -8))
     replicates, tuning_replicates, thin = 4, 1, 10
     rows, columns, batch_size, noise = 20_000, 50, 500, 10.0
 
