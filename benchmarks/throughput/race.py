@@ -51,7 +51,7 @@ CONTESTANTS = {
     "numpyro-blackjax": Contestant("NumPyro + BlackJAX", "numpyro_blackjax"),
     "sgmcmcjax": Contestant("SGMCMCJax", "sgmcmcjax", environment="sgmcmcjax", fewer=4),
     "jax-sgmc": Contestant("JaxSGMC", "jax_sgmc", environment="jax-sgmc", fewer=10),
-    "posteriors": Contestant("posteriors (PyTorch)", "posteriors", environment="posteriors", fewer=50),
+    "posteriors": Contestant("posteriors (PyTorch)", "posteriors", environment="posteriors", fewer=50, candidates=True),
 }
 
 

@@ -3,6 +3,8 @@
 Chains are an axis of the parameters; their log posteriors are added, which leaves every gradient its own.
 """
 
+import time
+
 import numpy as np
 import posteriors
 import torch
@@ -46,7 +48,19 @@ TO_PHI = {
 }
 
 
-def prepare(row, data, num_steps):
+def choose(row, data, num_steps):
+    """How many threads: on small tensors PyTorch's default, one a core, can be several times slower than one."""
+    seconds = {}
+    for threads in {torch.get_num_threads(), 1}:
+        run = prepare(row, data, num_steps, threads)
+        run(0)
+        began = time.perf_counter()
+        run(1)
+        seconds[threads] = time.perf_counter() - began
+    return {"threads": min(seconds, key=seconds.get)}
+
+
+def prepare(row, data, num_steps, threads):
     tensors = {name: torch.from_numpy(leaf) for name, leaf in data.items()}
     rows = len(next(iter(data.values()))) if data else 1
     start = {name: TO_PHI.get(row.model, lambda x: x)(torch.as_tensor(leaf)) for name, leaf in row.make_start().items()}
@@ -58,6 +72,7 @@ def prepare(row, data, num_steps):
     transform = posteriors.sgmcmc.sgld.build(log_posterior, lr=row.step_size * rows, temperature=1 / rows)
 
     def run(seed):
+        torch.set_num_threads(threads)
         torch.manual_seed(seed)
         state = transform.init({name: leaf.expand(row.num_chains, *leaf.shape).clone() for name, leaf in start.items()})
         kept, batch = [], None
