@@ -32,6 +32,18 @@ class PolynomialDecay:
 
 
 @dataclass(frozen=True)
+class Settling:
+    r"""$\epsilon_t = \epsilon_\infty (\epsilon_0 / \epsilon_\infty)^{\max(0, 1 - t / s)}$: geometric, then constant."""
+
+    first: float
+    last: float
+    steps: int
+
+    def __call__(self, step: jax.Array) -> jax.Array:
+        return self.last * (self.first / self.last) ** jnp.maximum(0.0, 1 - step / self.steps)
+
+
+@dataclass(frozen=True)
 class Cyclical:
     r"""$\epsilon_t = \frac{\epsilon_0}{2} (\cos(\pi \tau) + 1)$ with $\tau$ the fraction of the cycle gone (Zhang et al. 2020)."""
 
@@ -62,6 +74,13 @@ def polynomial_decay(initial: float, decay_steps: float = 1_000.0, power: float 
             f"polynomial_decay needs initial > 0, decay_steps > 0 and power in (0, 1]; got {initial}, {decay_steps}, {power}."
         )
     return PolynomialDecay(float(initial), float(decay_steps), float(power))
+
+
+def settling(first: float, last: float, steps: int) -> Settling:
+    """From `first` to `last` in `steps` steps, and constant from there: large steps to arrive, during burn-in, small ones to sample."""
+    if not first > 0 or not last > 0 or steps < 1:
+        raise ValueError(f"settling needs first > 0, last > 0 and steps >= 1; got {first}, {last}, {steps}.")
+    return Settling(float(first), float(last), int(steps))
 
 
 def cyclical(initial: float, cycle_steps: int, sampling: float = 1.0) -> Cyclical:

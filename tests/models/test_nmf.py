@@ -77,6 +77,35 @@ def _unit(phi, column):
     return jnp.zeros_like(phi).at[:, column].set(1.0)
 
 
+@pytest.mark.parametrize(("likelihood", "offsets"), [("gaussian", True), ("poisson", False)])
+def test_the_gradient_variance_is_that_of_minibatches(ratings, likelihood, offsets):
+    """On average over the rows, at data drawn from the model itself, within a factor of two."""
+    model = FactorModel.of(ratings, 3, likelihood, offsets)
+    random = np.random.default_rng(0)
+    theta = model.start(jax.random.key(0))
+    for name in ("W", "H"):  # at a draw from the prior
+        shape = model.shapes[name]
+        theta[name] = (
+            np.abs(2 + random.standard_normal(shape)) if offsets else random.exponential(1 / model.prior_rate, shape)
+        )
+    mean = np.asarray(model.predict(theta, ratings.user, ratings.item), float)
+    noise = model.spread / np.sqrt(1.5) * random.standard_normal(len(mean))
+    rating = mean + noise if likelihood == "gaussian" else random.poisson(mean).astype(float)
+    batch_size = 100
+    rows = random.integers(0, len(mean), (400, batch_size))
+    drawn = (ratings.user[rows], ratings.item[rows], rating[rows].astype(np.float32))
+
+    def gradient(user, item, rating):
+        batch = {"user": user, "item": item, "rating": rating}
+        return jax.grad(lambda t: len(mean) / batch_size * jnp.sum(model.log_likelihood(t, batch)))(theta)
+
+    found = jax.tree.map(lambda g: np.var(np.asarray(g), axis=0), jax.vmap(gradient)(*drawn))
+    expected = model.gradient_variance(ratings, batch_size)
+    assert jax.tree.map(np.shape, found) == jax.tree.map(np.shape, expected) == model.shapes
+    for name in found:
+        assert 0.5 < np.mean(found[name]) / np.mean(expected[name]) < 2.0, name
+
+
 def test_the_prior_mean_matches_the_ratings(ratings):
     model = FactorModel.of(ratings, 20)
     assert model.rank / model.prior_rate**2 == pytest.approx(ratings.rating.mean(), rel=1e-6)

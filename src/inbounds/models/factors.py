@@ -229,10 +229,7 @@ class FactorModel:
         $M = 1 / (f'(\varphi_0)^2 (n_u I + \text{prior's curvature}))$ with $n_u$ the ratings of the row, $I$ the
         information of one rating on one factor at the scale of the prior, and $\varphi_0$ the proxy of the prior mean.
         """
-        counts = {
-            "W": np.bincount(ratings.user, minlength=self.num_users),
-            "H": np.bincount(ratings.item, minlength=self.num_items),
-        }
+        counts = self._counts(ratings)
         about_mean, about_factor, prior = self._information()
         scales: dict[str, Any] = {}
         for name, count in counts.items():
@@ -245,6 +242,32 @@ class FactorModel:
         if self.likelihood == "gaussian":
             scales["precision"] = np.float32(2 / len(ratings))
         return scales
+
+    def gradient_variance(self, ratings: Ratings, batch_size: int) -> dict[str, Any]:
+        """Variance of the gradient of the log posterior from a minibatch, as expected at the scale of the prior.
+
+        The score of one rating has the information as its variance; a minibatch of the batch size scales a sum of its terms up
+        to all the ratings. For `noise_correction`.
+        """
+        counts = self._counts(ratings)
+        about_mean, about_factor, _ = self._information()
+        per_rating = len(ratings) / batch_size
+        variance: dict[str, Any] = {}
+        for name, count in counts.items():
+            variance[name] = np.broadcast_to((per_rating * about_factor * count)[:, None], self.shapes[name])
+        if self.offsets:
+            for name, count in zip(("user_offset", "item_offset"), counts.values(), strict=True):
+                variance[name] = per_rating * about_mean * count
+        if self.likelihood == "gaussian":
+            variance["precision"] = per_rating * len(ratings) / (2 * PRECISION**2)
+        return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), variance)
+
+    def _counts(self, ratings: Ratings) -> dict[str, np.ndarray]:
+        """How many ratings every row of the factors has."""
+        return {
+            "W": np.bincount(ratings.user, minlength=self.num_users),
+            "H": np.bincount(ratings.item, minlength=self.num_items),
+        }
 
     def _information(self) -> tuple[float, float, float]:
         """Information of a rating on the predictor, on one factor, and the curvature of a factor's prior."""

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
+from inbounds import schedules
 from inbounds.data.ratings import Ratings, load_ratings
 from inbounds.kernels import leimkuhler_matthews, sgld
 from inbounds.kernels.base import Kernel
@@ -32,7 +33,9 @@ from inbounds.trees import PyTree
 KERNELS: dict[str, Any] = {"sgld": sgld, "leimkuhler_matthews": leimkuhler_matthews}
 EVALUATE_EVERY = 25  # steps between two draws that enter the averages
 PAIRS = 2**15  # predicted at once
-LARGEST_STEP = 0.03  # in units of the inverse curvature: beyond it the discretisation shows, however good the gradient
+LARGEST_STEP = 0.07  # in units of the inverse curvature: beyond it the discretisation shows, however good the gradient
+FIRST_STEP = 0.15  # the largest step of the burn-in
+WITHOUT_OFFSETS = 0.4  # of both, where the direction in which all factors grow is stiffer than the others
 
 
 class UnknownLabelWarning(UserWarning):
@@ -131,10 +134,13 @@ class BayesianNMF(Estimator):
         transform: how the factors are kept positive: "softplus", "icll", "integrated_probit" or "exp".
         kernel: "sgld" or "leimkuhler_matthews"; or a function of a posterior that returns a kernel, such as
             `lambda posterior: ib.baselines.mirror(posterior)` (`transform` is not used then).
+        noise_correction: take the noise of the minibatch gradient, as expected from the model (`FactorModel.gradient_variance`),
+            out of the noise that is injected. With the kernels by name.
         step_size: a number, a function of the step number, or "auto": see `auto_step_size`. With the kernels by name it is in
             units of the inverse curvature of each row (`FactorModel.preconditioner`).
         iterations: steps of the chain.
-        batch_size: ratings a step.
+        batch_size: ratings a step; None for four times as many as there are users and items: then the ratings of a step cost
+            about as much as the noise of its factors.
         burn_in: share of the iterations that averages leave out.
         keep: draws kept (in half precision) to predict pairs that were not asked for during `fit`.
         validation: share of the ratings held out for the curve in `history_` and the width of the intervals; 0 for none.
@@ -163,9 +169,10 @@ class BayesianNMF(Estimator):
         prior_rate: float | None = None,
         transform: str = "softplus",
         kernel: str | Callable[[Posterior], Kernel] = "sgld",
+        noise_correction: bool = True,
         step_size: Any = "auto",
-        iterations: int = 10_000,
-        batch_size: int = 10_000,
+        iterations: int = 2_000,
+        batch_size: int | None = None,
         burn_in: float = 0.2,
         keep: int = 100,
         validation: float = 0.1,
@@ -178,6 +185,7 @@ class BayesianNMF(Estimator):
         self.prior_rate = prior_rate
         self.transform = transform
         self.kernel = kernel
+        self.noise_correction = noise_correction
         self.step_size = step_size
         self.iterations = iterations
         self.batch_size = batch_size
@@ -216,13 +224,16 @@ class BayesianNMF(Estimator):
             user, item, rating = map(jnp.asarray, (held_out.user, held_out.item, held_out.rating))
             collectors["curve"] = Curve(model, user, item, rating, draws, burn_in)
         watcher = _Watcher(self.progress, self.iterations, thin, burn_in)
-        batch_size = min(int(self.batch_size), len(train))
+        batch_size = min(self.batch_size or 4 * (train.num_users + train.num_items), len(train))
         run = sample(
-            self._kernel(model, train),
-            self._step_size(len(train), batch_size),
+            self._kernel(model, train, batch_size),
+            self._step_size(len(train), batch_size, draws * thin),
             draws * thin,
             thin=thin,
             batch_size=batch_size,
+            # Contiguous slices of shuffled epochs, also where the noise is corrected for, which assumes independent ones: they
+            # cost nothing, and their noise cancels within an epoch, so that the correction errs to the narrow side.
+            batching="epochs",
             seed=seed,
             init=model.start,
             collect=collectors,
@@ -368,21 +379,23 @@ class BayesianNMF(Estimator):
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
-    def _kernel(self, model: FactorModel, ratings: Ratings) -> Kernel:
+    def _kernel(self, model: FactorModel, ratings: Ratings, batch_size: int) -> Kernel:
         posterior = model.posterior(ratings)
         if callable(self.kernel):
             return self.kernel(posterior)
         scales = model.preconditioner(ratings, self.transform)
-        return KERNELS[self.kernel](posterior, model.transforms(self.transform), preconditioner=scales)
+        noise = model.gradient_variance(ratings, batch_size) if self.noise_correction else False
+        transforms = model.transforms(self.transform)
+        return KERNELS[self.kernel](posterior, transforms, preconditioner=scales, noise_correction=noise)
 
-    def _step_size(self, rows: int, batch_size: int) -> Any:
+    def _step_size(self, rows: int, batch_size: int, iterations: int) -> Any:
         if not isinstance(self.step_size, str):
             return self.step_size
         if callable(self.kernel):
             raise ValueError(
                 'step_size="auto" goes with the kernels by name; with a function of your own give a number.'
             )
-        return auto_step_size(rows, batch_size, self.offsets)
+        return auto_step_size(rows, batch_size, iterations, round(self.burn_in * iterations), self.offsets)
 
     def _precision(self) -> float:
         return float(np.mean(self.draws_["precision"])) if "precision" in self.draws_ else 1.0
@@ -417,6 +430,8 @@ class BayesianNMF(Estimator):
             )
         for name in ("rank", "iterations", "batch_size", "keep"):
             value = getattr(self, name)
+            if name == "batch_size" and value is None:
+                continue
             if not is_whole(value) or value < 1:
                 raise ValueError(f"`{name}` must be a positive whole number; got {value!r}.")
         for name in ("burn_in", "validation"):
@@ -435,14 +450,19 @@ class BayesianNMF(Estimator):
             )
 
 
-def auto_step_size(rows: int, batch_size: int, offsets: bool) -> float:
-    """The step size that `step_size="auto"` takes, in units of the inverse curvature.
+def auto_step_size(rows: int, batch_size: int, iterations: int, burn_in: int, offsets: bool) -> Any:
+    """The step sizes that `step_size="auto"` takes, in units of the inverse curvature: large at first, to arrive, then constant.
 
-    A minibatch stands for rows / batch_size ratings each; the noise of its gradient heats the chain by about
-    step size x rows / (2 batch_size), which is held at .75 (.4 without offsets, where the common direction of all factors
-    is stiffer).
+    A rating of a minibatch stands for rows / batch_size of them; the noise of the gradient then has step size x rows /
+    (2 batch_size) of the variance that the dynamics inject, which for a run of 10,000 steps is held at .4. The error has a part
+    that grows with the step size (bias) and one that falls with step size x iterations (what the average has not
+    seen), so the best step size falls as the root of the length of the run.
     """
-    return min((1.5 if offsets else 0.8) * batch_size / rows, LARGEST_STEP)
+    share = batch_size / rows
+    most = 1.0 if offsets else WITHOUT_OFFSETS
+    last = min(0.75 * share * math.sqrt(10_000 / iterations), most * LARGEST_STEP)
+    first = min(4 * share, most * FIRST_STEP)
+    return schedules.settling(max(first, last), last, max(1, burn_in))
 
 
 def as_ratings(X: Any, y: Any = None) -> Ratings:

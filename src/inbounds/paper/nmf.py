@@ -53,9 +53,18 @@ def _preconditioned(kernel: Callable, transform: str) -> Callable[[Bench], Kerne
     )
 
 
+def _corrected(kernel: Callable, transform: str) -> Callable[[Bench], Kernel]:
+    return lambda bench: kernel(
+        bench.posterior,
+        transform,
+        preconditioner=bench.model.preconditioner(bench.ratings, transform),
+        noise_correction=bench.model.gradient_variance(bench.ratings, bench.batch_size),
+    )
+
+
 def _touched(noise: str) -> Callable[[Bench], Kernel]:
     rows = {"W": "user", "H": "item"}
-    return lambda bench: ib.baselines.touched_rows(bench.posterior, rows, bench.settings.batch_size, noise=noise)
+    return lambda bench: ib.baselines.touched_rows(bench.posterior, rows, bench.batch_size, noise=noise)
 
 
 METHODS = {
@@ -81,6 +90,7 @@ METHODS = {
         Method(
             "counts-lm", "CoRV-LM softplus, by counts", "ours", _preconditioned(ib.leimkuhler_matthews, "softplus"), 1e-4, 1.0
         ),
+        Method("counts-corrected", "the same, noise corrected for", "ours", _corrected(ib.leimkuhler_matthews, "softplus"), 1e-4, 1.0),
         Method("counts-exp", "CoRV exp, by counts", "ours", _preconditioned(ib.sgld, "exp"), 1e-4, 1.0),
         Method("baoab", "underdamped, softplus", "ours", lambda b: ib.baoab(b.posterior, "softplus"), 1e-8, 1e-3),
     )
@@ -216,6 +226,7 @@ class Bench:
         self.settings, self.ratings = settings, parts.train
         self.model = FactorModel.of(parts.train, rank, "poisson", prior_rate=prior_rate)
         self.posterior = self.model.posterior(parts.train)
+        self.batch_size = min(settings.batch_size, len(parts.train))
         self.sets = tuple(_columns(part) for part in (parts.validation, parts.test))
         self.range = (float(parts.train.rating.min()), float(parts.train.rating.max()))
         self.kernels: dict[str, Kernel] = {}
@@ -247,7 +258,7 @@ class Bench:
             np.asarray(step_sizes, float),
             draws * thin,
             thin=thin,
-            batch_size=min(self.settings.batch_size, len(self.ratings)),
+            batch_size=self.batch_size,
             num_chains=len(step_sizes),
             seed=seed,
             init=self.model.start,
