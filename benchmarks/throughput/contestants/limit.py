@@ -32,10 +32,14 @@ def prepare(row, data, num_steps, **chosen):
 
 
 def seconds_of(run):
+    """The better of two, after compilation."""
     jax.block_until_ready(run(0))
-    began = time.perf_counter()
-    jax.block_until_ready(run(1))
-    return time.perf_counter() - began
+    seconds = []
+    for seed in (1, 2):
+        began = time.perf_counter()
+        jax.block_until_ready(run(seed))
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
 
 
 def shuffled(data, seed):

@@ -61,7 +61,8 @@ def choose(row, data, num_steps):
 
 
 def prepare(row, data, num_steps, threads):
-    tensors = {name: torch.from_numpy(leaf) for name, leaf in data.items()}
+    whole = {name: leaf.astype(np.int64) if leaf.dtype == np.int32 else leaf for name, leaf in data.items()}
+    tensors = {name: torch.from_numpy(leaf) for name, leaf in whole.items()}
     rows = len(next(iter(data.values()))) if data else 1
     start = {name: TO_PHI.get(row.model, lambda x: x)(torch.as_tensor(leaf)) for name, leaf in row.make_start().items()}
 
