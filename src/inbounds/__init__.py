@@ -16,6 +16,7 @@ from inbounds.kernels import Info as Info
 from inbounds.kernels import Kernel as Kernel
 from inbounds.kernels import baoab as baoab
 from inbounds.kernels import baselines as baselines
+from inbounds.kernels import lazy_rows as lazy_rows
 from inbounds.kernels import leimkuhler_matthews as leimkuhler_matthews
 from inbounds.kernels import sgld as sgld
 from inbounds.kernels import sgnht as sgnht

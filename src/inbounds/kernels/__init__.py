@@ -4,6 +4,7 @@ from inbounds.kernels import baselines as baselines
 from inbounds.kernels.baoab import baoab as baoab
 from inbounds.kernels.base import Info as Info
 from inbounds.kernels.base import Kernel as Kernel
+from inbounds.kernels.lazy_rows import lazy_rows as lazy_rows
 from inbounds.kernels.leimkuhler_matthews import leimkuhler_matthews as leimkuhler_matthews
 from inbounds.kernels.sgld import sgld as sgld
 from inbounds.kernels.sgnht import sgnht as sgnht
