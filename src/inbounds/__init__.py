@@ -1,16 +1,14 @@
 """Stochastic-gradient MCMC for bounded variables: draws that never leave the bounds, with the bias measured."""
 
+from typing import TYPE_CHECKING
+
 from inbounds import bars as bars  # first: see there
 from inbounds import data as data
-from inbounds import diagnostics as diagnostics
 from inbounds import gradients as gradients
-from inbounds import models as models
 from inbounds import preconditioners as preconditioners
 from inbounds import schedules as schedules
 from inbounds import transforms as transforms
 from inbounds import trees as trees
-from inbounds import tuning as tuning
-from inbounds.diagnostics.check import check as check
 from inbounds.from_numpyro import from_numpyro as from_numpyro
 from inbounds.kernels import Info as Info
 from inbounds.kernels import Kernel as Kernel
@@ -20,6 +18,7 @@ from inbounds.kernels import lazy_rows as lazy_rows
 from inbounds.kernels import leimkuhler_matthews as leimkuhler_matthews
 from inbounds.kernels import sgld as sgld
 from inbounds.kernels import sgnht as sgnht
+from inbounds.later import imported_later
 from inbounds.posterior import Posterior as Posterior
 from inbounds.sampling import Checkpoint as Checkpoint
 from inbounds.sampling import Draws as Draws
@@ -29,6 +28,22 @@ from inbounds.sampling import LostProcessError as LostProcessError
 from inbounds.sampling import NonFiniteError as NonFiniteError
 from inbounds.sampling import collect as collect
 from inbounds.sampling import sample as sample
-from inbounds.tuning import tune as tune
 
+if TYPE_CHECKING:
+    from inbounds import diagnostics as diagnostics
+    from inbounds import models as models
+    from inbounds import tuning as tuning
+    from inbounds.diagnostics.check import check as check
+    from inbounds.tuning import tune as tune
+
+__getattr__, __dir__ = imported_later(
+    __name__,
+    {
+        "diagnostics": "inbounds.diagnostics",
+        "models": "inbounds.models",
+        "tuning": "inbounds.tuning",
+        "check": "inbounds.diagnostics.check",
+        "tune": "inbounds.tuning",
+    },
+)
 __version__ = "0.1.0"

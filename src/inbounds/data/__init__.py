@@ -1,11 +1,28 @@
 """Where minibatches come from, and public data sets to try things on."""
 
-from inbounds.data import catalog as catalog
+from typing import TYPE_CHECKING
+
 from inbounds.data.arrays import Generated as Generated
-from inbounds.data.digits import synthetic_digits as synthetic_digits
-from inbounds.data.generated_ratings import generate_ratings as generate_ratings
-from inbounds.data.ratings import Ratings as Ratings
-from inbounds.data.ratings import load_ratings as load_ratings
-from inbounds.data.spread import balanced_numbering as balanced_numbering
 from inbounds.data.stream import Stream as Stream
 from inbounds.data.stream import stream as stream
+from inbounds.later import imported_later
+
+if TYPE_CHECKING:
+    from inbounds.data import catalog as catalog
+    from inbounds.data.digits import synthetic_digits as synthetic_digits
+    from inbounds.data.generated_ratings import generate_ratings as generate_ratings
+    from inbounds.data.ratings import Ratings as Ratings
+    from inbounds.data.ratings import load_ratings as load_ratings
+    from inbounds.data.spread import balanced_numbering as balanced_numbering
+
+__getattr__, __dir__ = imported_later(
+    __name__,
+    {
+        "catalog": "inbounds.data.catalog",
+        "synthetic_digits": "inbounds.data.digits",
+        "generate_ratings": "inbounds.data.generated_ratings",
+        "Ratings": "inbounds.data.ratings",
+        "load_ratings": "inbounds.data.ratings",
+        "balanced_numbering": "inbounds.data.spread",
+    },
+)
