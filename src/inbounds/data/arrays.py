@@ -19,6 +19,8 @@ import numpy as np
 
 from inbounds.trees import PyTree, variable_name
 
+WIDE = 512  # bytes of a datum from which on minibatches are gathered
+
 
 class MinibatchSource(Protocol):
     """What the driver asks of a source. Equal sources compile once."""
@@ -101,15 +103,25 @@ class Epochs(_FromArrays):
     round it, so that every batch is a uniformly placed window: each row is equally likely in each step, the estimate is
     unbiased, and every batch is full. Where the batch size does not divide the number of rows, the last window of an
     epoch overlaps the first: no ragged batch, no row favoured.
+
+    Wide rows stay where they are, and the ring is one of their numbers: to gather them costs no more than to copy the slice,
+    and a shuffled copy would cost memory and the time of many steps.
     """
+
+    @property
+    def _wide(self) -> bool:
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.data)) >= WIDE * self._rows
 
     def prepare(self, key: jax.Array) -> PyTree:
         if jax.default_backend() != "cpu":
-            return _shuffled_ring(self.batch_size, jax.tree.map(jnp.asarray, self.data), key)
-        # On a CPU, NumPy shuffles ten times faster than a sort of random keys.
-        order = np.random.default_rng(np.asarray(jax.random.key_data(key))).permutation(self._rows)
-        ring = np.concatenate([order, order[: self.batch_size]])
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf[ring]), self.data)
+            data, ring = jax.tree.map(jnp.asarray, self.data), _ring(self._rows, self.batch_size, key)
+            return (data, ring) if self._wide else _rows_of(data, ring)
+        # NumPy shuffles ten times faster than a sort of random keys.
+        order = np.random.default_rng(np.asarray(jax.random.key_data(key))).permutation(self._rows).astype(np.int32)
+        here = np.concatenate([order, order[: self.batch_size]])
+        if self._wide:
+            return jax.tree.map(jnp.asarray, (self.data, here))
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[here]), self.data)
 
     def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
         batches = -(-self._rows // self.batch_size)
@@ -118,14 +130,24 @@ class Epochs(_FromArrays):
         return (offsets + (steps % batches) * self.batch_size) % self._rows
 
     def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, plan, self.batch_size), arrays)
+        def window(leaf):
+            return jax.lax.dynamic_slice_in_dim(leaf, plan, self.batch_size)
+
+        if self._wide:
+            data, ring = arrays
+            return _rows_of(data, window(ring))
+        return jax.tree.map(window, arrays)
 
 
-@partial(jax.jit, static_argnums=0)
-def _shuffled_ring(batch_size: int, data: PyTree, key: jax.Array) -> PyTree:
-    order = jax.random.permutation(key, jax.tree.leaves(data)[0].shape[0])
-    ring = jnp.concatenate([order, order[:batch_size]])
-    return jax.tree.map(lambda leaf: leaf[ring], data)
+@partial(jax.jit, static_argnums=(0, 1))
+def _ring(rows: int, batch_size: int, key: jax.Array) -> jax.Array:
+    order = jax.random.permutation(key, rows)
+    return jnp.concatenate([order, order[:batch_size]])
+
+
+@jax.jit
+def _rows_of(data: PyTree, rows: jax.Array) -> PyTree:
+    return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip"), data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +164,7 @@ class WithReplacement(_FromArrays):
         return jax.vmap(rows)(steps)
 
     def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: jnp.take(leaf, plan, axis=0, mode="clip"), arrays)
+        return _rows_of(arrays, plan)
 
 
 BATCHING: dict[str, Any] = {"epochs": Epochs, "replacement": WithReplacement}
