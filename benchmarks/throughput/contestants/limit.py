@@ -15,7 +15,17 @@ from densities import mlp, standard_normal
 from jax import lax
 from rows import RATE, SHAPE
 
-GENERATORS = ("threefry2x32", "unsafe_rbg")
+from inbounds.noise import normal
+
+GENERATORS = ("both words", "threefry2x32", "unsafe_rbg")  # the first is that of `inbounds.noise`
+
+
+def key_of(generator, seed):
+    return jax.random.key(seed, impl="threefry2x32" if generator == "both words" else generator)
+
+
+def normals_of(generator, key, shape):
+    return normal(key, shape) if generator == "both words" else jax.random.normal(key, shape)
 
 
 def choose(row, data, num_steps):
@@ -68,7 +78,7 @@ def logistic(row, data, num_steps, generator, chains, block):
 
     @jax.jit
     def loop(seed, data):
-        key = jax.random.key(seed, impl=generator)
+        key = key_of(generator, seed)
         offsets = jax.random.randint(key, (row.num_chains,), 0, batches)
 
         def step(w, inputs):
@@ -80,7 +90,7 @@ def logistic(row, data, num_steps, generator, chains, block):
             return w, w
 
         def steps_of_block(w, number):
-            normals = jax.random.normal(jax.random.fold_in(key, number), (block, row.num_chains, width))
+            normals = normals_of(generator, jax.random.fold_in(key, number), (block, row.num_chains, width))
             begins = (offsets + number * block + jnp.arange(block)[:, None]) % batches * row.batch_size
             inputs = jnp.sqrt(2 * row.step_size) * normals, begins
             inputs = jax.tree.map(lambda leaf: leaf.reshape(block // row.thin, row.thin, *leaf.shape[1:]), inputs)
@@ -110,13 +120,13 @@ def large(row, data, num_steps, generator, order, start, gradient, theta):
 
     @jax.jit
     def loop(seed, data, ring):
-        key = jax.random.key(seed, impl=generator)
+        key = key_of(generator, seed)
 
         def step(phi, number):
             drift = gradient(phi, minibatch(data, ring, number))
             leaves, structure = jax.tree.flatten(phi)
             keys = jax.random.split(jax.random.fold_in(key, number), len(leaves))
-            noise = [jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
+            noise = [normals_of(generator, k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
             noise = jax.tree.unflatten(structure, noise)
             scale = jnp.sqrt(2 * row.step_size)
             return jax.tree.map(lambda p, g, z: p + row.step_size * g + scale * z, phi, drift, noise), None
@@ -177,14 +187,14 @@ def one_dimension(row, data, num_steps, generator, block, unroll):
 
     @jax.jit
     def loop(seed):
-        key = jax.random.key(seed, impl=generator)
+        key = key_of(generator, seed)
 
         def step(phi, noise):
             phi = phi + row.step_size * drift(phi) + noise
             return phi, phi
 
         def steps_of_block(phi, number):
-            noise = jnp.sqrt(2 * row.step_size) * jax.random.normal(jax.random.fold_in(key, number), (block,))
+            noise = jnp.sqrt(2 * row.step_size) * normals_of(generator, jax.random.fold_in(key, number), (block,))
             return lax.scan(step, phi, noise, unroll=unroll)
 
         kept = lax.scan(steps_of_block, jnp.float32(start), jnp.arange(-(-num_steps // block)))[1]
