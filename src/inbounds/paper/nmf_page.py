@@ -34,6 +34,7 @@ LOOKS = {
     "lm": ("lm", "-"),
     "counts": ("lm-nc", "-"),
     "counts-lm": ("lm-nc", "--"),
+    "counts-corrected": ("lm-nc", "-."),
     "counts-exp": ("lm-nc", ":"),
     "baoab": ("lm-nc-estimated", "-"),
 }  # family, whose colour is used, and line style
