@@ -18,6 +18,7 @@ CONTRACT = [
     "leimkuhler_matthews",
     "baoab",
     "sgnht",
+    "lazy_rows",
     "baselines.mirror",
     "baselines.ito",
     "baselines.sgrld",

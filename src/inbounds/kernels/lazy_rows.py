@@ -42,8 +42,8 @@ def lazy_rows(
     with $k$ the number of steps since the row last moved, this one included. Over those steps `ib.sgld` would have moved the row $k$
     times by the prior and the noise, and only this once by the data; here it is one move of the same length. Where every row is
     touched at every step the two are the same. Otherwise the row moves as under a step size of $k \epsilon$, so that the bias is of
-    first order in $k \epsilon$, for the mean $k$ of the row: $N / (|S| n_i)$ where it has $n_i$ data. Noise, memory traffic and
-    arithmetic of a step are those of the minibatch, whatever the size of the tables.
+    first order in $k \epsilon$, for the mean $k$ of the row: $N / (|S| n_i)$ where it has $n_i$ data. Noise and arithmetic of a step
+    are those of the minibatch, whatever the size of the tables; `ib.sample` adds a pass over them.
 
     What that takes: the prior is a sum over rows, the same for each of them (it may depend on variables that are no tables); and
     a term of the likelihood reads one row of a table, the one that its column names. A row without data stays where it
