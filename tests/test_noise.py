@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from inbounds.noise import normal, of_both_words, of_one_word, threefry
+from inbounds.noise import normal, threefry
 
 # Known answers of Threefry-2x32 from the Random123 library: rounds, counter, key, result.
 KNOWN = [
@@ -25,18 +25,16 @@ def test_threefry_gives_the_known_answers(rounds, counter, key, result):
     assert tuple(map(int, words)) == result
 
 
-@pytest.mark.parametrize("make", [of_both_words, of_one_word])
-def test_numbers_are_standard_normal_and_independent(make):
-    key = jax.random.key_data(jax.random.key(1))
-    draws = np.asarray(make(key, 200_001, 0))  # an odd number: the last pair is cut
+def test_numbers_are_standard_normal_and_independent():
+    draws = np.asarray(normal(jax.random.key(1), (200_001,)))
     assert draws.shape == (200_001,)
     assert draws.dtype == np.float32
     assert scipy.stats.kstest(draws, "norm").pvalue > 1e-3
     assert np.mean(draws**4) == pytest.approx(3.0, abs=0.05)
     assert np.unique(draws).size > 190_000
-    halves = draws[:100_000], draws[100_001:]  # the two words of each pair
+    halves = draws[:100_000], draws[100_001:]
     neighbours = draws[:-1], draws[1:]
-    streams = draws, np.asarray(make(key, 200_001, 1))
+    streams = draws, np.asarray(normal(jax.random.key(1), (200_001,), stream=1))
     for one, other in (halves, neighbours, streams):
         bound = 4 / np.sqrt(one.size)
         assert abs(np.corrcoef(one, other)[0, 1]) < bound

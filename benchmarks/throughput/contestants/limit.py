@@ -17,15 +17,15 @@ from rows import RATE, SHAPE
 
 from inbounds.noise import normal
 
-GENERATORS = ("both words", "threefry2x32", "unsafe_rbg")  # the first is that of `inbounds.noise`
+GENERATORS = ("thirteen rounds", "threefry2x32", "unsafe_rbg")  # the first is that of `inbounds.noise`
 
 
 def key_of(generator, seed):
-    return jax.random.key(seed, impl="threefry2x32" if generator == "both words" else generator)
+    return jax.random.key(seed, impl="threefry2x32" if generator == "thirteen rounds" else generator)
 
 
 def normals_of(generator, key, shape):
-    return normal(key, shape) if generator == "both words" else jax.random.normal(key, shape)
+    return normal(key, shape) if generator == "thirteen rounds" else jax.random.normal(key, shape)
 
 
 def choose(row, data, num_steps):

@@ -12,7 +12,7 @@ from numpyro.distributions import ExpandedDistribution
 from inbounds import gradients, trees
 from inbounds.data.arrays import is_source
 from inbounds.kernels.base import Info, Kernel, as_preconditioner, check_temperature, describe
-from inbounds.noise import normal, of_one_word
+from inbounds.noise import normal
 from inbounds.posterior import Posterior, is_distribution
 from inbounds.space import Space
 from inbounds.trees import PyTree
@@ -43,7 +43,7 @@ def lazy_rows(
     times by the prior and the noise, and only this once by the data; here it is one move of the same length. Where every row is
     touched at every step the two are the same. Otherwise the row moves as under a step size of $k \epsilon$, so that the bias is of
     first order in $k \epsilon$, for the mean $k$ of the row: $N / (|S| n_i)$ where it has $n_i$ data. Noise and arithmetic of a step
-    are those of the minibatch, whatever the size of the tables; `ib.sample` adds a pass over them.
+    are those of the minibatch, whatever the size of the tables.
 
     What that takes: the prior is a sum over rows, the same for each of them (it may depend on variables that are no tables); and
     a term of the likelihood reads one row of a table, the one that its column names. A row without data stays where it
@@ -175,17 +175,8 @@ def _noise_shapes(phi: PyTree, rows: dict[str, str], size: int) -> PyTree:
 
 
 def _normal(key: jax.Array, shapes: PyTree) -> PyTree:
-    """Standard normals that are scaled row by row next.
-
-    Of one word of every counter, on a CPU too: where two halves are joined and then scaled by row, XLA makes no vector
-    instructions, and takes seven times as long.
-    """
     leaves, treedef = jax.tree.flatten(shapes)
-    words = jax.random.key_data(key)
-    if leaves[0].dtype == jnp.float32 and words.shape == (2,):
-        drawn = [of_one_word(words, leaf.size, place).reshape(leaf.shape) for place, leaf in enumerate(leaves)]
-    else:
-        drawn = [normal(key, leaf.shape, leaf.dtype, stream=place) for place, leaf in enumerate(leaves)]
+    drawn = [normal(key, leaf.shape, leaf.dtype, stream=place) for place, leaf in enumerate(leaves)]
     return jax.tree.unflatten(treedef, drawn)
 
 

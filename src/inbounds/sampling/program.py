@@ -193,14 +193,15 @@ def _no_rows(program: Program, carry: Carry) -> Rows:
 def _step(
     program: Program, state: Any, noise: PyTree, plan: PyTree, arrays: PyTree, step_size: jax.Array, active
 ) -> tuple:
-    """One step of every chain; nothing moves where `active` is False."""
+    """One step of every chain; nothing moves where `active` turns out to be False."""
     kernel = program.kernel
 
     def one(noise, state, plan, step_size):
         new, info = kernel.update(noise, state, program.source.fetch(arrays, plan), step_size)
         dtype = jax.tree.leaves(kernel.proxy(state))[0].dtype
-        kept = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
-        return kept, {name: getattr(info, name).astype(dtype) for name in kernel.reports}
+        if active is not True:
+            new = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
+        return new, {name: getattr(info, name).astype(dtype) for name in kernel.reports}
 
     if program.num_chains == 1:  # no batch axis of one: it would make every product of matrices a batched one
         first = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in (noise, state, plan)]
@@ -263,19 +264,29 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
             return key
         return trees.normal_like(key, phi) if program.layout is None else program.layout.normal_like(key, phi)
 
+    def step(state, inputs, active):
+        number, plan, size = inputs
+        noise = jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
+        return _step(program, state, noise, plan, arrays, step_size if size is None else size, active)
+
     def group(loop, inputs):
         state, info = loop
         for place in range(program.unroll):  # what the others than the last report is never computed
-            number, plan, size = jax.tree.map(lambda leaf, place=place: leaf[place], inputs)
-            noise = jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
-            size = step_size if size is None else size
-            state, info = _step(program, state, noise, plan, arrays, size, number < end)
+            one = jax.tree.map(lambda leaf, place=place: leaf[place], inputs)
+            state, info = step(state, one, one[0] < end)
         return (state, info), None
 
     nothing = jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry).info)
     inputs = (steps, plan, _step_sizes(program, steps, step_size))
-    grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
-    (state, info), _ = lax.scan(group, (carry.state, nothing), grouped)
+    if program.unroll == 1:  # the loop itself ends in time: to choose between two states would be a pass over both
+
+        def turn(index, loop):
+            return step(loop[0], jax.tree.map(lambda leaf: leaf[index], inputs), True)
+
+        state, info = lax.fori_loop(0, jnp.clip(end - first, 0, length), turn, (carry.state, nothing))
+    else:
+        grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
+        (state, info), _ = lax.scan(group, (carry.state, nothing), grouped)
     phi = jax.vmap(kernel.proxy)(state)
     row = jax.tree.map(lambda leaf: leaf[None], Rows(phi, info))
     if program.keeps_draws:
