@@ -27,7 +27,7 @@ from inbounds.kernels import Kernel
 from inbounds.models.factors import FactorModel
 from inbounds.models.rating_baselines import UserItemBias
 from inbounds.paper import search
-from inbounds.paper.comparison import Method, at_end, chosen, curve_of, metric, rounded
+from inbounds.paper.comparison import Method, at_end, chosen, curve_of, metric, rounded, seeds_of
 from inbounds.paper.results import Results, number
 from inbounds.trees import PyTree
 
@@ -73,7 +73,7 @@ METHODS = {
         Method("mirror", "SGLD, mirrored", "baseline", lambda b: ib.baselines.mirror(b.posterior), 1e-7, 1e-2),
         Method("sgrld", "SGRLD, mirrored", "baseline", lambda b: ib.baselines.sgrld(b.posterior), 1e-7, 1e-2),
         Method("ahn", "SGLD on touched rows (Ahn)", "baseline", _touched("ahn"), 1e-7, 1e-2),
-        Method("ahn-corrected", "the same, noise corrected", "baseline", _touched("corrected"), 1e-7, 1e-2),
+        Method("ahn-corrected", "the same, its noise put right", "baseline", _touched("corrected"), 1e-7, 1e-2),
         Method("exp", "CoRV exp", "paper", lambda b: ib.sgld(b.posterior, "exp"), 1e-6, 1e-1),
         Method("softplus", "CoRV softplus", "paper", lambda b: ib.sgld(b.posterior, "softplus"), 1e-6, 1e-1),
         Method("icll", "CoRV ICLL", "paper", lambda b: ib.sgld(b.posterior, "icll"), 1e-6, 1e-1),
@@ -90,7 +90,7 @@ METHODS = {
         Method(
             "counts-lm", "CoRV-LM softplus, by counts", "ours", _preconditioned(ib.leimkuhler_matthews, "softplus"), 1e-4, 1.0
         ),
-        Method("counts-corrected", "the same, noise corrected for", "ours", _corrected(ib.leimkuhler_matthews, "softplus"), 1e-4, 1.0),
+        Method("counts-corrected", "CoRV-LM by counts, noise corrected", "ours", _corrected(ib.leimkuhler_matthews, "softplus"), 1e-4, 1.0),
         Method("counts-exp", "CoRV exp, by counts", "ours", _preconditioned(ib.sgld, "exp"), 1e-4, 1.0),
         Method("baoab", "underdamped, softplus", "ours", lambda b: ib.baoab(b.posterior, "softplus"), 1e-8, 1e-3),
     )
@@ -444,7 +444,13 @@ def summarise(results: Results) -> list[dict[str, Any]]:
         }
         for name in METRICS:
             row[name], row[f"{name}_se"] = at_end(value, name)
-        row |= {"seeds": len(value["test"]["rmse"]), "iterations": value["steps"][-1], "seconds": value["seconds"]}
+        ends = seeds_of(value, "rmse")[:, -1]
+        row |= {
+            "seeds": len(ends),
+            "alive": int(np.isfinite(ends).sum()),
+            "iterations": value["steps"][-1],
+            "seconds": value["seconds"],
+        }
         rows.append(row)
     order = list(METHODS)
     return sorted(rows, key=lambda row: (row["rank"], row["prior"] == "matched", order.index(row["method"])))

@@ -59,7 +59,8 @@ def page(results: Results) -> Report:
         f"{own.batch_size:,} of {counts.get('train', 0):,} training ratings ({counts.get('users', 0):,} users, "
         f"{counts.get('items', 0):,} items; 75 : 12.5 : 12.5). Predictions are averaged over {own.evaluations} evaluations from the "
         f"first on, as the paper's moving average. Step sizes minimise the validation error at the last iteration in "
-        f"{own.trials} trials ({'TPE' if own.search == 'tpe' else 'a grid on the log scale'}), the same number for every method; the "
+        f"{own.trials} trials ({'TPE' if own.search == 'tpe' else 'a grid on the log scale'}), the same number for every method"
+        f"{f', of {own.tuning_iterations:,} iterations each' if own.tuning_iterations else ''}; the "
         f"numbers are means over {own.chains} fresh seeds on the test part, with standard errors."
     )
     return Report(f"Bayesian matrix factorisation of {own.dataset}", lead, sections, claims, results.facts())
@@ -174,7 +175,7 @@ def _curves(results: Results, rows: list[dict[str, Any]], rank: int) -> Section 
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
         return figure
 
-    figure = plots.save(results.figure(f"rank-{rank}-curves"), draw)
+    figure = plots.save(results.figure(f"{settings_of(results).dataset}-rank-{rank}-curves"), draw)
     last = _pick(rows, rank)
     best = min(last.values(), key=lambda row: row["rmse"] if math.isfinite(row["rmse"]) else math.inf)
     see = (
@@ -197,17 +198,19 @@ def _table(results: Results, rows: list[dict[str, Any]], rank: int) -> Section |
             row["prior"],
             f"{row['step_size']:.2e}",
             *(plus_minus(row, name) for name in metrics),
+            f"{row['alive']} of {row['seeds']}",
         ]
         for row in listed
     ]
     baselines = results.get("baselines") or {}
-    cells += [[name, "", "", number(baselines.get(name)), "", "", ""] for name in ("global mean", "user + item")]
+    cells += [[name, "", "", number(baselines.get(name)), "", "", "", ""] for name in ("global mean", "user + item")]
     lowest = min(range(len(listed)), key=lambda i: listed[i]["rmse"] if math.isfinite(listed[i]["rmse"]) else math.inf)
     see = (
         "Test part at the last iteration: the average over all evaluations, the average without the first fifth, the first cut to "
-        "the range of the ratings, and one draw alone. The matched prior has the mean of the ratings."
+        "the range of the ratings, and one draw alone. Means are over the chains that are still finite. The matched prior has the mean "
+        "of the ratings."
     )
-    columns = ("method", "prior rate", "step size", "RMSE", "late", "clipped", "one draw")
+    columns = ("method", "prior rate", "step size", "RMSE", "late", "clipped", "one draw", "finite")
     return Section(f"Rank {rank}: all methods", see, None, Table(columns, cells, (lowest,)))
 
 
@@ -240,7 +243,7 @@ def _stability(results: Results, rows: list[dict[str, Any]], rank: int) -> Secti
         figure.legend(loc="outside right center")
         return figure
 
-    figure = plots.save(results.figure(f"rank-{rank}-stability"), draw)
+    figure = plots.save(results.figure(f"{settings_of(results).dataset}-rank-{rank}-stability"), draw)
     cells = [[METHODS[name].label, f"{widest_stable(part):.2e}"] for name, part in swept.items()]
     columns = ("method", f"widest step size within {STABLE - 1:.0%} of its best")
     see = "Error at the last iteration against the step size: how far a step can be widened before the chain is of no use."
