@@ -36,16 +36,16 @@ LEVELS = (0.860, 0.850)
 # Parameters of `BayesianNMF`: a name for each, so that a new one can be put beside the old.
 OURS: dict[str, dict[str, Any]] = {
     "gaussian": {"likelihood": "gaussian", "offsets": True},
-    "gaussian-short": {"likelihood": "gaussian", "offsets": True, "iterations": 2_500},
-    "poisson-offsets": {"likelihood": "poisson", "offsets": True},
+    "gaussian-short": {"likelihood": "gaussian", "offsets": True, "iterations": 500},
+    "gaussian-long": {"likelihood": "gaussian", "offsets": True, "iterations": 6_000},
     "poisson": {"likelihood": "poisson"},
 }
 RIVALS = {"smurff": "smurff", "myfm": "myfm", "cmfrec-als": "cmfrec", "cmfrec-nonnegative": "cmfrec"}  # to environment
 LOOKS = {  # label, family whose colour is used, line style
     "gaussian": ("ours: Gaussian, offsets", "corv", "-"),
-    "gaussian-short": ("ours: Gaussian, offsets, a quarter of the steps", "corv", "--"),
-    "poisson-offsets": ("ours: Poisson, offsets", "lm-nc", "-"),
-    "poisson": ("ours: Poisson (the paper's)", "lm-nc", "--"),
+    "gaussian-short": ("ours: Gaussian, offsets, 500 steps", "corv", "--"),
+    "gaussian-long": ("ours: Gaussian, offsets, 6,000 steps", "corv", ":"),
+    "poisson": ("ours: Poisson", "lm-nc", "-"),
     "smurff": ("SMURFF (Gibbs, BPMF)", "mirror", "-"),
     "myfm": ("myFM (Gibbs, factorisation machine)", "ito", "-"),
     "cmfrec-als": ("cmfrec (ALS, offsets)", "lm-nc-estimated", "-"),
