@@ -8,6 +8,7 @@ start. It knows nothing of transforms or kernels.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -85,6 +86,11 @@ class Posterior:
         self.num_data = num_data(self.data)
         self.batch_size: int | None = None  # rows a minibatch where `sample` is not told; None: all of them
         self.checked: set = set()  # shapes that `check_likelihood` has passed
+
+    @cached_property
+    def placed_data(self) -> PyTree:
+        """The data as JAX arrays: put on the device once, for all runs."""
+        return jax.tree.map(jnp.asarray, self.data)
 
     @property
     def knows_shapes(self) -> bool:

@@ -80,6 +80,11 @@ class _FromArrays:
     batch_size: int
 
     @property
+    def reads_device(self) -> bool:
+        """Whether `prepare` wants the data as they are, on the device: then one copy there serves every run."""
+        return True
+
+    @property
     def _rows(self) -> int:
         return jax.tree.leaves(self.data)[0].shape[0]
 
@@ -107,6 +112,10 @@ class Epochs(_FromArrays):
     Wide rows stay where they are, and the ring is one of their numbers: to gather them costs no more than to copy the slice,
     and a shuffled copy would cost memory and the time of many steps.
     """
+
+    @property
+    def reads_device(self) -> bool:
+        return self._wide or jax.default_backend() != "cpu"
 
     @property
     def _wide(self) -> bool:
