@@ -252,7 +252,7 @@ class _Run:
 
     def _collected(self, carry: Carry) -> Any:
         collector = self.program.collector
-        return None if collector is None else jax.device_get(to_host(jax.vmap(collector.result)(carry.collected)))
+        return None if collector is None else jax.device_get(to_host(_results(collector, carry.collected)))
 
     def _draws(self, carry: Carry, done: int, began: float) -> Draws:
         return self.record.draws(
@@ -464,8 +464,14 @@ def _start_chains(kernel: Kernel, starts: PyTree) -> Any:
     return jax.vmap(kernel.init)(starts)
 
 
+@partial(jax.jit, static_argnums=0)
 def _start_collectors(collector: Any, starts: PyTree) -> Any:
     return jax.vmap(collector.init)(starts)
+
+
+@partial(jax.jit, static_argnums=0)
+def _results(collector: Any, collected: Any) -> Any:
+    return jax.vmap(collector.result)(collected)
 
 
 @partial(jax.jit, static_argnums=0)
