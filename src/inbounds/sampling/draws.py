@@ -18,7 +18,9 @@ from inbounds.trees import PyTree, variable_name
 
 QUANTILES = (0.05, 0.5, 0.95)
 UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it
-TILE_NUMBERS = 2**16  # turned from phi to theta in one call
+TILE_NUMBERS = 2**16  # turned from phi to theta in one call,
+TILE_DRAWS = 16  # or those of so many draws, since a call has a cost of its own,
+MOST_TILE_NUMBERS = 2**22  # but no more than these
 
 
 @dataclass
@@ -340,7 +342,8 @@ def _in_tiles(function: Callable, of: Any, draws: PyTree, first: int) -> PyTree:
     leaves = jax.tree.leaves(draws)
     total = leaves[0].shape[1]
     width = sum(leaf.size // max(1, total) for leaf in leaves)
-    tile = 2 ** int(math.log2(max(1, TILE_NUMBERS // max(1, width))))
+    draws_at_once = min(max(TILE_NUMBERS // max(1, width), TILE_DRAWS), MOST_TILE_NUMBERS // max(1, width))
+    tile = 2 ** int(math.log2(max(1, draws_at_once)))
     made: list[np.ndarray] = []
     structure = None
     done = 0
