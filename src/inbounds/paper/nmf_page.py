@@ -182,7 +182,9 @@ def _curves(results: Results, rows: list[dict[str, Any]], rank: int) -> Section 
         f"RMSE of the averaged prediction against iterations and against seconds; dashed, one offset a user and an item "
         f"({baselines.get('user + item', math.nan):.4f}). {METHODS[best['method']].label} ends lowest, at {best['rmse']:.4f}."
     )
-    notes = ("Seconds are of all seeds side by side, compilation included.",)
+    notes = (
+        "Seconds are of all seeds side by side, compilation included; they compare methods only where nothing else ran on the device.",
+    )
     return Section(f"Rank {rank}: test error", see, figure, None, notes)
 
 
