@@ -73,9 +73,16 @@ def test_any_optax_schedule_works():
     assert np.all(np.isfinite(draws.theta["x"]))
 
 
+def test_settling_is_geometric_and_then_constant():
+    schedule = ib.schedules.settling(0.4, 0.1, steps=20)
+    sizes = [float(schedule(np.int32(step))) for step in (0, 10, 20, 50)]
+    np.testing.assert_allclose(sizes, [0.4, 0.2, 0.1, 0.1], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        lambda: ib.schedules.settling(0.1, 0.0, 10),
         lambda: ib.schedules.polynomial_decay(0.0),
         lambda: ib.schedules.polynomial_decay(0.1, power=2.0),
         lambda: ib.schedules.cyclical(0.1, 0),

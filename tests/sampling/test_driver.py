@@ -263,3 +263,20 @@ def test_a_batch_size_without_data_is_refused():
 def test_something_else_than_a_kernel_is_refused():
     with pytest.raises(ValueError, match="must be a kernel such as"):
         ib.sample(GAMMA, 0.1, 10)
+
+
+def test_unrolled_steps_give_the_draws_of_single_ones(monkeypatch):
+    """As an accelerator runs large models; the last step of the run lies inside a group."""
+
+    def draws():
+        kernel = ib.sgld(
+            ib.Posterior({"w": dist.HalfNormal(1.0).expand([5_000])})
+        )  # a new one: nothing compiled is used again
+        return ib.sample(kernel, 0.1, 13, thin=4, num_chains=2)
+
+    single = draws()
+    monkeypatch.setattr(compiled.Program, "unroll", 4)
+    grouped = draws()
+    np.testing.assert_allclose(grouped.phi["w"], single.phi["w"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(grouped.stats["gradient_norm"], single.stats["gradient_norm"], rtol=1e-5)
+    np.testing.assert_allclose(grouped.state.phi["w"], single.state.phi["w"], rtol=1e-5, atol=1e-6)

@@ -24,6 +24,21 @@ def test_an_epoch_shows_every_row_once_where_the_batch_divides():
     assert not np.array_equal(np.sort(seen[0]), rows[:6]), "rows are shuffled"
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize(
+    "width", [1, 200]
+)  # narrow rows are shuffled, wide ones gathered; an accelerator does both itself
+def test_every_way_of_shuffling_shows_every_row_once(monkeypatch, backend, width):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    rows = np.repeat(np.arange(24, dtype=np.float32)[:, None], width, axis=1)
+    seen = batches(Epochs(rows, 6), 8)
+    assert seen.shape == (8, 6, width)
+    assert np.all(seen == seen[..., :1])
+    for epoch in seen[..., 0].reshape(2, 24):
+        assert np.array_equal(np.sort(epoch), rows[:, 0])
+    assert not np.array_equal(np.sort(seen[0, :, 0]), np.arange(6)), "rows are shuffled"
+
+
 def test_a_ragged_epoch_shows_every_row_and_favours_none():
     rows = np.arange(10, dtype=np.float32)
     source = Epochs(rows, 4)  # three batches an epoch, two rows twice

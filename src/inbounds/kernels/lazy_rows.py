@@ -12,7 +12,6 @@ from numpyro.distributions import ExpandedDistribution
 from inbounds import gradients, trees
 from inbounds.data.arrays import is_source
 from inbounds.kernels.base import Info, Kernel, as_preconditioner, check_temperature, describe
-from inbounds.noise import normal
 from inbounds.posterior import Posterior, is_distribution
 from inbounds.space import Space
 from inbounds.trees import PyTree
@@ -126,7 +125,7 @@ def lazy_rows(
         drift = space.pull_back(phi, theta, gradient)
         own_term = space.pull_back(phi, theta, jax.tree.map(jnp.zeros_like, gradient))
 
-        noise = _normal(key, _noise_shapes(state.phi, rows, size))
+        noise = trees.normal_like(key, _noise_shapes(state.phi, rows, size))
         scale = _spread(precondition.update(state.preconditioner, drift)[0], state.phi)
         moved = {}
         for name, p in state.phi.items():
@@ -172,12 +171,6 @@ def _noise_shapes(phi: PyTree, rows: dict[str, str], size: int) -> PyTree:
         return jax.ShapeDtypeStruct(length, leaf.dtype)
 
     return {name: jax.tree.map(lambda leaf, name=name: shape(name, leaf), value) for name, value in phi.items()}
-
-
-def _normal(key: jax.Array, shapes: PyTree) -> PyTree:
-    leaves, treedef = jax.tree.flatten(shapes)
-    drawn = [normal(key, leaf.shape, leaf.dtype, stream=place) for place, leaf in enumerate(leaves)]
-    return jax.tree.unflatten(treedef, drawn)
 
 
 def _spread(scale: PyTree | None, phi: PyTree) -> PyTree:

@@ -136,8 +136,8 @@ class BayesianNMF(Estimator):
         step_size: a number, a function of the step number, or "auto": see `auto_step_size`. With the kernels by name it is in
             units of the inverse curvature of each row (`FactorModel.preconditioner`).
         iterations: steps of the chain.
-        batch_size: ratings a step; None for four times as many as there are users and items: then the ratings of a step cost
-            about as much as the noise of its factors.
+        batch_size: ratings a step; None for four times as many as there are users and items: with fewer, the noise of the
+            gradient and not the dynamics sets the step size.
         burn_in: share of the iterations that averages leave out.
         keep: draws kept (in half precision) to predict pairs that were not asked for during `fit`.
         validation: share of the ratings held out for the curve in `history_` and the width of the intervals; 0 for none.
