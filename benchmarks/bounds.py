@@ -8,13 +8,18 @@ a minibatch) the gradient is two products of matrices, and dominates. "none" is 
 
 Every transform runs the same number of steps through `ib.sample`, one after the other in many rounds; what counts is the ratio to "none"
 within a round. A collector of one number takes the place of stored draws, the clock is the driver's own (`draws.seconds`: neither
-starts nor compilation), and a run is one chunk. Needs the core of the library alone, and runs on whatever device JAX finds.
+starts nor compilation), and a run is one or two chunks. Needs the core of the library alone, and runs on whatever device JAX finds.
+
+The *floor* of a step is the time in which its state can be read and written once, at the bandwidth that `y = x + 1` over a large array
+reaches in the same run. It is a floor for states that do not fit the caches, and says nothing of products of matrices.
 """
 
 import argparse
 import json
+import os
 import platform
 import statistics
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -66,9 +71,10 @@ MODELS = {"bare": bare, "regression": regression}
 
 
 def steps_for(model, size):
-    """A run of some tenths of a second."""
+    """A run of some hundredths to tenths of a second; on accelerators whole blocks of the driver, 512 steps."""
     if jax.default_backend() != "cpu":
-        return 512 if model == "bare" or size <= 1e6 else 128
+        fast = 4_096 if size <= 1e5 else 2_048 if size <= 1e6 else 512
+        return fast if model == "bare" else fast // 4
     return int(min(512, max(1 if model == "regression" else 2, (1e7 if model == "bare" else 2e6) // size)))
 
 
@@ -99,10 +105,32 @@ def _first(theta):
     return theta["w"].ravel()[0]
 
 
-def measure(model, size, rounds):
-    """One row a transform: microseconds a step, and its ratio to "none", median and quartiles over the rounds."""
+def copy_bandwidth(repeats=7):
+    """Bytes a second that y = x + 1 reads and writes, at its best."""
+    on_host = jax.default_backend() == "cpu"
+    x, calls = jnp.zeros(2**25 if on_host else 2**28, jnp.float32), 2 if on_host else 20
+    add = jax.jit(lambda x: x + 1, donate_argnums=0)  # in place: the time of fresh memory is not that of a copy
+    x = add(x).block_until_ready()
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        for _ in range(calls):  # dispatched at once: the device never waits for Python
+            x = add(x)
+        x.block_until_ready()
+        seconds.append((time.perf_counter() - began) / calls)
+    return 2 * x.nbytes / min(seconds)
+
+
+def floor_of(name, parameters, bandwidth):
+    """Microseconds to read and to write phi once."""
+    numbers = parameters * (GROUP - 1) // GROUP if name == "softmax" else parameters
+    return 1e6 * 2 * 4 * numbers / bandwidth
+
+
+def measure(model, size, rounds, bandwidth):
+    """One row a transform: microseconds a step, its ratio to "none" (median and quartiles over the rounds), and to the floor."""
     runs, parameters = contestants(model, size)
-    with ThreadPoolExecutor(4) as pool:  # compile, side by side: most of it is outside Python
+    with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:  # compile: most of it is outside Python
         list(pool.map(lambda run: run(), runs.values()))
     times = {name: [] for name in runs}
     for _ in range(rounds):
@@ -111,10 +139,12 @@ def measure(model, size, rounds):
     rows = []
     for name, own in times.items():
         low, ratio, high = np.quantile(np.divide(own, times[REFERENCE]), (0.25, 0.5, 0.75))
+        microseconds, floor = statistics.median(own), floor_of(name, parameters, bandwidth)
         rows.append(
             {
-                "model": model, "parameters": parameters, "transform": name, "microseconds": statistics.median(own),
+                "model": model, "parameters": parameters, "transform": name, "microseconds": microseconds,
                 "ratio": float(ratio), "ratio_low": float(low), "ratio_high": float(high),
+                "floor_microseconds": floor, "of_the_floor": microseconds / floor,
             }
         )  # fmt: skip
     return rows
@@ -131,16 +161,31 @@ def icll_over_softplus(rows):
 
 
 def show(rows):
-    for model in MODELS:
-        sizes = list(dict.fromkeys(row["parameters"] for row in rows if row["model"] == model))
+    for model in dict.fromkeys(row["model"] for row in rows):
         print(f"\n{model}: time of a step over that without bounds (goal {GOALS[model]})")
-        print(f"{'parameters':20}" + "".join(f"{size:>20,}" for size in sizes))
-        for name in KINDS:
-            own = [row for row in rows if row["model"] == model and row["transform"] == name]
-            cells = (f"{row['ratio']:.3f} ({row['microseconds']:,.0f} us)" for row in own)
-            print(f"{name:20}" + "".join(f"{cell:>20}" for cell in cells))
+        print(
+            f"{'parameters':>12}  {'transform':18}{'ratio':>8}{'quartiles':>16}{'us a step':>12}{'floor, us':>12}{'of the floor':>14}"
+        )
+        for row in rows:
+            if row["model"] == model:
+                quartiles = f"{row['ratio_low']:.3f}-{row['ratio_high']:.3f}"
+                print(
+                    f"{row['parameters']:>12,}  {row['transform']:18}{row['ratio']:>8.3f}{quartiles:>16}{row['microseconds']:>12,.1f}"
+                    f"{row['floor_microseconds']:>12,.2f}{row['of_the_floor']:>14,.2f}"
+                )
     worst = max(icll_over_softplus(rows), key=lambda pair: pair["ratio"])
     print(f"\nicll over softplus: at most {worst['ratio']:.3f} (goal {ICLL_OVER_SOFTPLUS})")
+
+
+def write(file, rows, rounds, bandwidth):
+    device = jax.devices()[0]
+    result = {
+        "device": device.device_kind, "platform": device.platform, "machine": platform.machine(), "jax": jax.__version__,
+        "rounds": rounds, "goals": GOALS, "copy_bytes_a_second": bandwidth, "rows": rows,
+        "icll_over_softplus": icll_over_softplus(rows),
+    }  # fmt: skip
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -150,20 +195,15 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    rows = []
+    began, rows, bandwidth = time.perf_counter(), [], copy_bandwidth()
+    print(f"y = x + 1 moves {bandwidth / 1e9:,.0f} GB/s", flush=True)
     for model in arguments.models:
         for size in arguments.sizes:
-            rows += measure(model, size, arguments.rounds)
-            print(f"{model}, {size:,} parameters: done", flush=True)
+            rows += measure(model, size, arguments.rounds, bandwidth)
+            print(f"{model}, {size:,} parameters: done after {time.perf_counter() - began:.0f} s", flush=True)
+            if arguments.out:  # after each, so that a run that is cut short leaves what it has
+                write(arguments.out, rows, arguments.rounds, bandwidth)
     show(rows)
-    if arguments.out:
-        device = jax.devices()[0]
-        result = {
-            "device": device.device_kind, "platform": device.platform, "machine": platform.machine(), "jax": jax.__version__,
-            "rounds": arguments.rounds, "goals": GOALS, "rows": rows, "icll_over_softplus": icll_over_softplus(rows),
-        }  # fmt: skip
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

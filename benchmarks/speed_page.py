@@ -45,11 +45,29 @@ def bounds(found):
             f"{title}: time of a step over that without bounds.\n\n"
             + table(["parameters", *(f"{n:,}" for n in sizes)], rows)
         )
+    if found["platform"] != "cpu":
+        parts.append(floor(found))
     pairs = ", ".join(f"{pair['ratio']:.2f}" for pair in found["icll_over_softplus"])
     parts.append(
         f"ICLL over softplus, in the order of the tables: {pairs}. {found['device']}, JAX {found['jax']}, {found['rounds']} rounds."
     )
     return "\n\n".join(parts)
+
+
+def floor(found):
+    """The bare update, in microseconds and in times of the bytes-moved floor."""
+    own = [row for row in found["rows"] if row["model"] == "bare"]
+    sizes = list(dict.fromkeys(row["parameters"] for row in own))
+    cells = {(row["transform"], row["parameters"]): row for row in own}
+    rows = [["floor", *(f"{cells['none', size]['floor_microseconds']:,.1f}" for size in sizes)]] + [
+        [name] + [f"{cells[name, n]['microseconds']:,.1f} ({cells[name, n]['of_the_floor']:.2f})" for n in sizes]
+        for name in dict.fromkeys(row["transform"] for row in own)
+    ]
+    return (
+        "The bare update: microseconds a step, and in brackets how many times the floor: the state read and written once, at the "
+        f"{found['copy_bytes_a_second'] / 1e12:.2f} TB/s that `y = x + 1` over 2^28 numbers reached in the same run.\n\n"
+        + table(["parameters", *(f"{n:,}" for n in sizes)], rows)
+    )
 
 
 def accuracy(found):
