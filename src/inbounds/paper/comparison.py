@@ -87,8 +87,9 @@ def curve_of(final: Mapping[str, Any], name: str, which: str = "test") -> np.nda
 def plus_minus(row: Mapping[str, Any], name: str) -> str:
     """A mean with its standard error, out of a row that has both."""
     error = row.get(f"{name}_se")
-    tail = "" if error is None or not math.isfinite(error) else f" ± {error:.4f}"
-    return f"{row[name]:.4f}{tail}" if math.isfinite(row[name]) else "–"
+    shape = ".4f" if abs(row[name]) < 100 else ".2g"  # of a chain that went astray the size is enough
+    tail = "" if error is None or not math.isfinite(error) else f" ± {error:{shape}}"
+    return f"{row[name]:{shape}}{tail}" if math.isfinite(row[name]) else "–"
 
 
 def search_cells(methods: Mapping[str, Method], searches: Mapping[str, Mapping[str, Any]]) -> list[list[Any]]:
