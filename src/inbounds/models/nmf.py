@@ -27,7 +27,8 @@ from inbounds.kernels.base import Kernel
 from inbounds.models.estimator import Estimator, is_interactive, is_whole
 from inbounds.models.factors import CENTRE, LIKELIHOODS, OFFSET_SD, FactorModel
 from inbounds.posterior import Posterior
-from inbounds.sampling import collect, sample
+from inbounds.preconditioners import Constant
+from inbounds.sampling import sample
 from inbounds.trees import PyTree
 
 KERNELS: dict[str, Any] = {"sgld": sgld, "leimkuhler_matthews": leimkuhler_matthews}
@@ -63,8 +64,9 @@ class Factors(NamedTuple):
 class Curve:
     """Collector: RMSE on held-out ratings at every draw, of the average so far and of the draw alone.
 
-    The average leaves out the first `burn_in` draws, once there are others. The result also has the average itself and the
-    variance of the predictions over the draws.
+    Draw t weighs t in the average: what came before the chain had arrived is forgotten as the run goes on, at any time and
+    without a burn-in (polynomial-decay averaging, Shamir and Zhang 2013). Such an average of T draws is worth one of 3/4 T
+    that weigh the same. The result also has the average itself and the variance of the predictions over the draws.
     """
 
     model: FactorModel
@@ -72,27 +74,24 @@ class Curve:
     item: jax.Array
     rating: jax.Array
     draws: int
-    burn_in: int = 0
 
     def init(self, theta: PyTree) -> Any:
         zeros = jnp.zeros_like(self.rating)
         return jnp.zeros((), jnp.int32), zeros, zeros, jnp.full((self.draws, 2), jnp.nan, self.rating.dtype)
 
     def update(self, state: Any, theta: PyTree) -> Any:
-        count, mean, squares, curve = state
+        count, mean, variance, curve = state
         single = self.model.predict(theta, self.user, self.item)
-        fresh = (count == 0) | (count == self.burn_in)
-        averaged = jnp.where(count < self.burn_in, count, count - self.burn_in) + 1
-        old = jnp.where(fresh, 0.0, mean)
-        mean = old + (single - old) / averaged.astype(mean.dtype)
-        squares = jnp.where(fresh, 0.0, squares) + (single - old) * (single - mean)
+        share = 2 / (count + 2).astype(mean.dtype)  # of this draw, the (count + 1)-th, in the sum of the weights
+        apart = single - mean
+        mean = mean + share * apart
+        variance = (1 - share) * (variance + share * jnp.square(apart))
         rmse = [jnp.sqrt(jnp.mean(jnp.square(x - self.rating))) for x in (mean, single)]
-        return count + 1, mean, squares, curve.at[count].set(jnp.stack(rmse))
+        return count + 1, mean, variance, curve.at[count].set(jnp.stack(rmse))
 
     def result(self, state: Any) -> Any:
-        count, mean, squares, curve = state
-        averaged = jnp.where(count <= self.burn_in, count, count - self.burn_in)
-        return {"curve": curve, "mean": mean, "variance": squares / jnp.maximum(averaged, 1).astype(squares.dtype)}
+        _, mean, variance, curve = state
+        return {"curve": curve, "mean": mean, "variance": variance}
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,8 @@ class BayesianNMF(Estimator):
         iterations: steps of the chain.
         batch_size: ratings a step; None for four times as many as there are users and items: with fewer, the noise of the
             gradient and not the dynamics sets the step size.
-        burn_in: share of the iterations that averages leave out.
-        keep: draws kept (in half precision) to predict pairs that were not asked for during `fit`.
+        keep: draws kept (in half precision) to predict pairs that were not asked for during `fit`. They lie the denser the later:
+            draw t of the chain weighs t in every average, so that no burn-in has to be chosen.
         validation: share of the ratings held out for the curve in `history_` and the width of the intervals; 0 for none.
         progress: print the validation RMSE on a terminal; True, False, or a function that gets a dict.
         random_state: a whole number; the same one gives the same model.
@@ -170,7 +169,6 @@ class BayesianNMF(Estimator):
         step_size: Any = "auto",
         iterations: int = 2_000,
         batch_size: int | None = None,
-        burn_in: float = 0.2,
         keep: int = 100,
         validation: float = 0.1,
         progress: Any = True,
@@ -186,7 +184,6 @@ class BayesianNMF(Estimator):
         self.step_size = step_size
         self.iterations = iterations
         self.batch_size = batch_size
-        self.burn_in = burn_in
         self.keep = keep
         self.validation = validation
         self.progress = progress
@@ -213,14 +210,15 @@ class BayesianNMF(Estimator):
         self.range_ = (float(ratings.rating.min()), float(ratings.rating.max()))
         self._seen = _rated(ratings)
 
-        thin = min(EVALUATE_EVERY, max(1, self.iterations // (2 * self.keep)))
+        # Kept draws are nearest at the end of the run, half as far apart as if they were spread evenly.
+        spacing = max(1, self.iterations // (2 * self.keep))
+        thin = min(EVALUATE_EVERY, spacing)
         draws = self.iterations // thin
-        burn_in = min(round(self.burn_in * draws), draws - 1)
-        collectors: dict[str, Any] = {"latest": Latest(), "moments": _Factors(burn_in)}
+        collectors: dict[str, Any] = {"latest": Latest()}
         if len(held_out):
             user, item, rating = map(jnp.asarray, (held_out.user, held_out.item, held_out.rating))
-            collectors["curve"] = Curve(model, user, item, rating, draws, burn_in)
-        watcher = _Watcher(self.progress, self.iterations, thin, burn_in)
+            collectors["curve"] = Curve(model, user, item, rating, draws)
+        watcher = _Watcher(self.progress, model, draws * thin, draws, self.keep)
         batch_size = min(self.batch_size or 4 * (train.num_users + train.num_items), len(train))
         run = sample(
             self._kernel(model, train, batch_size),
@@ -236,11 +234,9 @@ class BayesianNMF(Estimator):
             collect=collectors,
             progress=False,
             monitor=watcher,
-            chunk_steps=max(thin, (draws - burn_in) * thin // self.keep),
+            chunk_steps=spacing,
         )
-        self.draws_ = _with_prior_rows(model, watcher.kept(self.keep), seed)
-        moments = jax.tree.map(lambda leaf: leaf[0], run.collected["moments"])
-        self._moments = moments
+        self.draws_ = _with_prior_rows(model, watcher.kept_draws(), seed)
         self.dispersion_, self.history_ = 1.0, {}
         if len(held_out):
             curve = jax.tree.map(lambda leaf: leaf[0], run.collected["curve"])
@@ -334,8 +330,11 @@ class BayesianNMF(Estimator):
         Of one chain: factors may be permuted between chains, so moments of several would mix them up.
         """
         self._check_fitted()
-        mean, variance = self._moments["mean"], self._moments["variance"]
-        return Factors(mean["W"], np.sqrt(variance["W"]), mean["H"], np.sqrt(variance["H"]))
+        moments = []
+        for name, labels in (("W", self.user_ids_), ("H", self.item_ids_)):
+            draws = self.draws_[name][:, : len(labels)]
+            moments += [draws.mean(axis=0, dtype=np.float32), draws.std(axis=0, dtype=np.float32)]
+        return Factors(*moments)
 
     # -- on disk ---------------------------------------------------------------------------------------------------
 
@@ -347,8 +346,6 @@ class BayesianNMF(Estimator):
         arrays |= {"rated_indptr": self._seen.indptr, "rated_indices": self._seen.indices}
         arrays |= {f"draws_{name}": values for name, values in self.draws_.items()}
         arrays |= {f"history_{name}": values for name, values in self.history_.items()}
-        for kind, tree in self._moments.items():
-            arrays |= {f"{kind}_{name}": values for name, values in tree.items()}
         return self._write(path, header, arrays)
 
     @classmethod
@@ -364,13 +361,11 @@ class BayesianNMF(Estimator):
             model.range_ = (float(header["range"][0]), float(header["range"][1]))
             model.user_ids_, model.item_ids_ = arrays["user_ids"], arrays["item_ids"]
             model.draws_, model.history_ = named("draws_"), named("history_")
-            model._moments = {kind: named(f"{kind}_") for kind in ("mean", "variance")}
             shape = (len(model.user_ids_), len(model.item_ids_))
             ones = np.ones(len(arrays["rated_indices"]), bool)
             model._seen = scipy.sparse.csr_array((ones, arrays["rated_indices"], arrays["rated_indptr"]), shape=shape)
             for name, expected in model.model_.shapes.items():
-                extended = (expected[0] + 2, *expected[1:]) if expected else expected
-                if model.draws_[name].shape[1:] != extended:
+                if model.draws_[name].shape[1:] != _with_room(expected):
                     raise ValueError(f"the draws of {name!r} have the shape {model.draws_[name].shape}")
         return model
 
@@ -383,7 +378,7 @@ class BayesianNMF(Estimator):
         scales = model.preconditioner(ratings, self.transform)
         noise = model.gradient_variance(ratings, batch_size) if self.noise_correction else False
         transforms = model.transforms(self.transform)
-        return KERNELS[self.kernel](posterior, transforms, preconditioner=scales, noise_correction=noise)
+        return KERNELS[self.kernel](posterior, transforms, preconditioner=Constant(scales), noise_correction=noise)
 
     def _step_size(self, rows: int, batch_size: int, iterations: int) -> Any:
         if not isinstance(self.step_size, str):
@@ -392,7 +387,7 @@ class BayesianNMF(Estimator):
             raise ValueError(
                 'step_size="auto" goes with the kernels by name; with a function of your own give a number.'
             )
-        return auto_step_size(rows, batch_size, iterations, round(self.burn_in * iterations), self.offsets)
+        return auto_step_size(rows, batch_size, iterations, self.offsets)
 
     def _precision(self) -> float:
         return float(np.mean(self.draws_["precision"])) if "precision" in self.draws_ else 1.0
@@ -431,10 +426,8 @@ class BayesianNMF(Estimator):
                 continue
             if not is_whole(value) or value < 1:
                 raise ValueError(f"`{name}` must be a positive whole number; got {value!r}.")
-        for name in ("burn_in", "validation"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float | np.number) and 0 <= value < 1):
-                raise ValueError(f"`{name}` is a share, at least 0 and below 1; got {value!r}.")
+        if not (isinstance(self.validation, int | float | np.number) and 0 <= self.validation < 1):
+            raise ValueError(f"`validation` is a share, at least 0 and below 1; got {self.validation!r}.")
         if self.prior_rate is not None and not (math.isfinite(self.prior_rate) and self.prior_rate > 0):
             raise ValueError(f"`prior_rate` must be a positive number or None; got {self.prior_rate!r}.")
         if self.prior_rate is not None and self.offsets:
@@ -447,8 +440,9 @@ class BayesianNMF(Estimator):
             )
 
 
-def auto_step_size(rows: int, batch_size: int, iterations: int, burn_in: int, offsets: bool) -> Any:
-    """The step sizes that `step_size="auto"` takes, in units of the inverse curvature: large at first, to arrive, then constant.
+def auto_step_size(rows: int, batch_size: int, iterations: int, offsets: bool) -> Any:
+    """The step sizes that `step_size="auto"` takes, in units of the inverse curvature: large at first, to arrive, and constant
+    after a fifth of the run.
 
     A rating of a minibatch stands for rows / batch_size of them; the noise of the gradient then has step size x rows /
     (2 batch_size) of the variance that the dynamics inject, which for a run of 10,000 steps is held at .4 (1.1 without offsets,
@@ -461,7 +455,7 @@ def auto_step_size(rows: int, batch_size: int, iterations: int, burn_in: int, of
     heat, largest, first = (0.75, 0.07, 0.15) if offsets else (2.25, 0.05, 0.06)
     last = min(heat * share * math.sqrt(10_000 / iterations), largest)
     first = min(4 * share, first)
-    return schedules.settling(max(first, last), last, max(1, burn_in))
+    return schedules.settling(max(first, last), last, max(1, iterations // 5))
 
 
 def as_ratings(X: Any, y: Any = None) -> Ratings:
@@ -489,55 +483,41 @@ def _labels(column: np.ndarray) -> np.ndarray:
     return column
 
 
-class _Factors:
-    """Collector: running mean and variance of theta over the draws after the first `burn_in`."""
-
-    def __init__(self, burn_in: int):
-        self.burn_in = burn_in
-        self.moments = collect.mean_and_variance()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Factors) and other.burn_in == self.burn_in
-
-    def __hash__(self) -> int:
-        return hash(self.burn_in)
-
-    def init(self, theta: PyTree) -> Any:
-        return jnp.zeros((), jnp.int32), self.moments.init(theta)
-
-    def update(self, state: Any, theta: PyTree) -> Any:
-        count, moments = state
-        later = jax.lax.cond(count >= self.burn_in, lambda: self.moments.update(moments, theta), lambda: moments)
-        return count + 1, later
-
-    def result(self, state: Any) -> Any:
-        moments = self.moments.result(state[1])
-        return {"mean": moments.mean, "variance": moments.variance}
-
-
 class _Watcher:
-    """Called by the driver between chunks: keeps draws, the time, and tells about the RMSE."""
+    """Called by the driver between chunks: keeps draws, the time, and tells about the RMSE.
 
-    def __init__(self, progress: Any, iterations: int, thin: int, burn_in: int):
+    The draws that are kept lie as dense as they weigh in `Curve`, so that they weigh the same in predictions. They are written
+    where they stay, with room for the rows of labels that were not seen.
+    """
+
+    def __init__(self, progress: Any, model: FactorModel, iterations: int, draws: int, keep: int):
         self.call = progress if callable(progress) else None
         self.prints = self.call is None and bool(progress) and is_interactive()
-        self.iterations, self.thin, self.burn_in = iterations, thin, burn_in
+        self.iterations = iterations
+        self.wanted = np.ceil(draws * np.sqrt(np.arange(1, keep + 1) / keep))  # numbers of draws, from 1
+        self.draws = {name: np.empty((keep, *_with_room(shape)), np.float16) for name, shape in model.shapes.items()}
+        self.count = self.kept = 0
         self.began = self.told = time.perf_counter()
         self.clock: list[tuple[int, float]] = [(0, 0.0)]
-        self.draws: list[PyTree] = []
 
     def __call__(self, done: int, collected: Any) -> None:
         now = time.perf_counter()
         self.clock.append((done, now - self.began))
-        count, theta = collected["latest"]
-        if count[0] > self.burn_in and count[0] > done // self.thin - 1:
-            self.draws.append(jax.tree.map(lambda leaf: np.array(leaf[0]), theta))
+        before, (self.count, theta) = self.count, (int(collected["latest"][0][0]), collected["latest"][1])
+        if np.any((self.wanted > before) & (self.wanted <= self.count)):
+            for name, values in theta.items():
+                kept = self.draws[name]
+                if values.ndim == 1:
+                    kept[self.kept] = values[0]
+                else:
+                    kept[self.kept, : values.shape[1]] = values[0]
+            self.kept += 1
         if (self.call is None and not self.prints) or (now - self.told < 1 and done < self.iterations):
             return
         self.told = now
         row: dict[str, Any] = {"step": done, "steps": self.iterations, "seconds": now - self.began}
-        if "curve" in collected and count[0] > 0:
-            rmse, single = collected["curve"]["curve"][0, count[0] - 1]
+        if "curve" in collected and self.count:
+            rmse, single = collected["curve"]["curve"][0, self.count - 1]
             row |= {"rmse": float(rmse), "single_rmse": float(single)}
         if self.call is not None:
             self.call(row)
@@ -545,34 +525,34 @@ class _Watcher:
             text = f"  validation RMSE {row['rmse']:.4f}" if "rmse" in row else ""
             print(f"step {done:,}/{self.iterations:,}{text}  {row['seconds']:.0f} s", flush=True)
 
-    def kept(self, count: int) -> dict[str, np.ndarray]:
-        """At most `count` of the draws, evenly spaced, the last of them included."""
-        picked = np.unique(np.linspace(0, len(self.draws) - 1, min(count, len(self.draws))).round().astype(int))
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.draws[i] for i in picked))
+    def kept_draws(self) -> dict[str, np.ndarray]:
+        return {name: values[: self.kept] for name, values in self.draws.items()}
 
     def seconds_at(self, steps: np.ndarray) -> np.ndarray:
         done, seconds = np.asarray(self.clock).T
         return np.interp(steps, done, seconds)
 
 
+def _with_room(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a table with two more rows, for labels that were not seen; what belongs to no label as it is."""
+    return (shape[0] + 2, *shape[1:]) if shape else shape
+
+
 def _with_prior_rows(model: FactorModel, draws: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
-    """Every matrix gets two rows for labels that were not seen: the prior's mean, and a draw from the prior."""
+    """Fill the two rows for labels that were not seen: the prior's mean, and a draw from the prior."""
     random = np.random.default_rng(seed)
-
-    def extended(name: str, values: np.ndarray) -> np.ndarray:
+    for name, values in draws.items():
         if values.ndim == 1:  # the precision, which belongs to no label
-            return values
-        shape = (values.shape[0], 1, *values.shape[2:])
+            continue
+        shape = (values.shape[0], *values.shape[2:])
+        values[:, -2] = model.prior_mean(name)
         if name.endswith("offset"):
-            drawn = OFFSET_SD * random.standard_normal(shape)
+            values[:, -1] = OFFSET_SD * random.standard_normal(shape)
         elif model.offsets:
-            drawn = np.abs(CENTRE + random.standard_normal(shape))
+            values[:, -1] = np.abs(CENTRE + random.standard_normal(shape))
         else:
-            drawn = random.exponential(1 / model.prior_rate, shape)
-        mean = np.full(shape, model.prior_mean(name))
-        return np.concatenate([values, mean.astype(values.dtype), drawn.astype(values.dtype)], axis=1)
-
-    return {name: extended(name, values) for name, values in draws.items()}
+            values[:, -1] = random.exponential(1 / model.prior_rate, shape)
+    return draws
 
 
 @jax.jit(static_argnums=0)
