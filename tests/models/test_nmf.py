@@ -13,7 +13,7 @@ from sklearn.base import clone
 import inbounds as ib
 from inbounds.data.ratings import Ratings
 from inbounds.models.factors import LIKELIHOODS, FactorModel
-from inbounds.models.nmf import UnknownLabelWarning, as_ratings
+from inbounds.models.nmf import Curve, UnknownLabelWarning, _Watcher, as_ratings
 
 USERS, ITEMS = 60, 40
 
@@ -130,6 +130,29 @@ def test_it_learns_the_table_and_its_intervals_cover(fitted):
 def _truth():
     random = np.random.default_rng(0)
     return random.gamma(2, 0.5, (USERS, 3)) @ random.gamma(2, 0.5, (ITEMS, 3)).T
+
+
+def test_a_draw_weighs_its_number_at_any_time():
+    """The average and the variance so far are NumPy's with weights 1, 2, 3, ...; kept draws lie as dense as those weights."""
+    model = FactorModel(2, 1, 1)
+    user, item, rating = jnp.array([0, 1]), jnp.array([0, 0]), jnp.array([1.0, 2.0])
+    collector = Curve(model, user, item, rating, 40)
+    watcher = _Watcher(False, model, 40, 40, keep=10)
+    draws = np.random.default_rng(0).gamma(2, 1, (40, 2)).astype(np.float32)
+    state = collector.init(None)
+    for t, draw in enumerate(draws, start=1):
+        theta = {"W": jnp.asarray(draw)[:, None], "H": jnp.ones((1, 1))}
+        state = jax.jit(collector.update)(state, theta)
+        mean = np.average(draws[:t], axis=0, weights=np.arange(1, t + 1))
+        found = collector.result(state)
+        np.testing.assert_allclose(found["mean"], mean, rtol=1e-5)
+        variance = np.average(np.square(draws[:t] - mean), axis=0, weights=np.arange(1, t + 1))
+        np.testing.assert_allclose(found["variance"], variance, rtol=1e-4, atol=1e-6)
+        assert found["curve"][t - 1, 0] == pytest.approx(np.sqrt(np.mean((mean - rating) ** 2)), rel=1e-5)
+        watcher(t, {"latest": ([t], jax.tree.map(lambda leaf: leaf[None], theta))})
+    kept = watcher.kept_draws()["W"][:, :2, 0]
+    number = 1 + np.argmin(np.abs(draws[None, :, 0] - kept[:, :1].astype(np.float32)), axis=1)
+    np.testing.assert_array_equal(number, np.ceil(40 * np.sqrt(np.arange(1, 11) / 10)))
 
 
 def test_recommendations_are_the_best_items_not_yet_rated(fitted, ratings):

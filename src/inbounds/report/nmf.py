@@ -61,7 +61,7 @@ def _error(model: BayesianNMF, train: Ratings, held_out: Ratings, error: float, 
         return figure
 
     rows = (("this model", error), ("user + item", bias), ("global mean", flat))
-    see = "The average restarts after burn-in; draws scatter around it as the posterior does."
+    see = "A draw weighs its number in the average, so that the way there is forgotten; draws scatter around it as the posterior does."
     best = min(range(3), key=lambda i: rows[i][1])
     return Section("Error", see, plots.save(folder / "error", draw), Table(("predictor", "RMSE"), rows, (best,)))
 
