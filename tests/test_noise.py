@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 
-from inbounds.noise import normal, threefry
+from inbounds import trees
+from inbounds.noise import _normal, normal, threefry
 
 # Known answers of Threefry-2x32 from the Random123 library: rounds, counter, key, result.
 KNOWN = [
@@ -50,3 +52,36 @@ def test_keys_and_precision():
     assert np.array_equal(batched[3], alone)
     with jax.enable_x64():
         assert normal(jax.random.key(0), (2,), jnp.float64).dtype == np.float64
+
+
+def test_words_become_the_quantiles_of_the_normal():
+    ends = np.arange(2**10)
+    places = np.unique(np.concatenate([ends, 2**23 - 1 - ends, np.arange(0, 2**23, 61)]))  # in the upper half of 2^24
+    draws = np.asarray(jax.jit(_normal)((places << 8).astype(np.uint32)), float)
+    exact = -scipy.special.ndtri((2**23 - places - 0.5) / 2**24)
+    np.testing.assert_allclose(draws, exact, rtol=6e-7)
+    mirrored = np.asarray(jax.jit(_normal)((~places << 8).astype(np.uint32)), float)
+    assert np.array_equal(mirrored, -draws)
+
+
+def test_rows_that_are_no_vectors_hold_the_same_numbers():
+    def draw(key):
+        flat, apart = normal(key, (63,), stream=2), normal(key, (63,), stream=2, apart=True)
+        return flat, apart, normal(key, (7, 9), stream=2), normal(key, (7, 3, 3), stream=2)
+
+    flat, *others = jax.jit(draw)(jax.random.key(5))
+    for draws in others:
+        np.testing.assert_allclose(np.ravel(draws), flat, rtol=2e-6)
+
+
+def test_the_generator_of_short_rows_is_apart_from_the_loop_that_uses_it():
+    def update(phi, key):
+        return phi + trees.normal_like(key, {"rows": phi})["rows"]
+
+    def generated(rows):  # shapes in which XLA computes the words: one loop a shape
+        text = jax.jit(update).lower(jnp.zeros((rows, 9)), jax.random.key(0)).compile().as_text()
+        return {line.split(" = ")[1].split("{")[0] for line in text.splitlines() if " xor(" in line}
+
+    for rows in (200, 4_000):  # cut from one draw, and drawn on its own
+        assert f"u32[{rows},9]" not in generated(rows)
+        assert f"u32[{9 * rows // 2}]" in generated(rows) | {s.replace("u32[1,", "u32[") for s in generated(rows)}

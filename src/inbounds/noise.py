@@ -5,11 +5,13 @@ The generator is Threefry-2x32 (Salmon, Moraes, Dror and Shaw 2011, "Parallel ra
 
 Here too one word of every counter is used, so that XLA puts the generator into the loop that updates the state (two words would
 mean a pass over memory of their own, and lose, on a CPU as on a GPU), but the rounds are written out, so that they become
-vector instructions, and there are 13 of them instead of 20, the reduced form that Random123 publishes answers for. Thirteen are
-a trade: GROMACS, whose default generator has as many rounds of 64-bit words, reports one test of BigCrush failed, and none with 20.
-Keys are still derived by `jax.random`, with 20. On a CPU a normal then costs 8 to 16 nanoseconds instead of 17 to 35 inside an
-update (50 where the last axis is shorter than a vector instruction); on an H200 a step of 4 million of them takes 58 microseconds
-instead of 66.
+vector instructions, and there are 13 of them instead of 20. Thirteen are the least for which the authors of Random123 know of no
+statistical flaw of Threefry-2x32 (comments of its threefry.h, 2011); 20 are their margin of safety. Of 64-bit words, which are not used
+here, 13 fail a WeightDistrib test longer than BigCrush's (same place), and one test of BigCrush (GROMACS, whose default generator
+that is). Keys are still derived by `jax.random`, with 20.
+
+A word becomes a normal by one polynomial of the logarithm of the tail, without branches, and without the square root of
+`lax.erf_inv`.
 """
 
 from __future__ import annotations
@@ -21,19 +23,54 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from inbounds.transforms.special import polynomial
+
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA  # so that no key makes all three words of the key schedule zero
 
+# log(1 + m) / m for m in [sqrt(1/2) - 1, sqrt(2) - 1], and sqrt(2) erf_inv(x) / x in powers of w / 8 - 1 for w = -log(1 - x^2) in
+# [0, 16], both near-minimax (Lawson's iteration in double precision). Together within 4e-7 of the normal quantile, for every word.
+LOG = (
+    0.9999998146, -0.5000066549, 0.3333617837, -0.2495940649, 0.1987312132, -0.1733292036, 0.1641944479, -0.1010314610,
+)  # fmt: skip
+QUANTILE = (
+    3.763842596, 1.995251375, -0.4575642752, 0.1779464542, -0.05160413959, -0.02402732575, 0.05971301044, -0.05574240090,
+    0.04556778353, -0.04353412957, 1.155081671e-3, 0.05113570914, -0.02949092401, -0.01254960712, 0.01017515488,
+)  # fmt: skip
+QUANTILE_END = 16.0
+SQRT_HALF = np.float32(math.sqrt(0.5)).view(np.int32)
+
 
 def normal(
-    key: jax.Array, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32, stream: int = 0
+    key: jax.Array,
+    shape: tuple[int, ...],
+    dtype: jax.typing.DTypeLike = jnp.float32,
+    stream: int = 0,
+    apart: bool = False,
 ) -> jax.Array:
-    """Independent standard normals from a key, and from each `stream` of it: `jax.random.normal`, faster in single precision."""
+    """Independent standard normals from a key, and from each `stream` of it: `jax.random.normal`, faster in single precision.
+
+    `apart` keeps the generator out of the loop that uses the numbers, as it has to be where that loop cannot be vectorised.
+    """
     words = jax.random.key_data(key)
     if dtype != jnp.float32 or words.shape != (2,):  # double precision, or a key of another generator
         return jax.random.normal(jax.random.fold_in(key, stream) if stream else key, shape, dtype)
-    counter = lax.iota(np.uint32, math.prod(shape))
-    return _normal(threefry(words[0], words[1], jnp.full_like(counter, stream), counter)[0]).reshape(shape)
+
+    def draw(counter: jax.Array) -> jax.Array:
+        return _normal(threefry(words[0], words[1], jnp.full_like(counter, stream), counter)[0])
+
+    size = math.prod(shape)
+    if not (apart or short_rows(shape)):
+        return draw(lax.iota(np.uint32, size)).reshape(shape)
+    # XLA undoes barriers and reshapes, but no loop of two turns.
+    half = (size + 1) // 2
+    halves = lax.map(lambda first: draw(first + lax.iota(np.uint32, half)), np.array([0, half], np.uint32))
+    return halves.reshape(-1)[:size].reshape(shape)
+
+
+def short_rows(shape: tuple[int, ...]) -> bool:
+    """Whether XLA would make no vector instructions of a generator in a loop over this shape: ten times slower on a CPU."""
+    return len(shape) > 1 and shape[-1] < 32 and shape[-1] % 8 != 0 and jax.default_backend() == "cpu"
 
 
 def threefry(
@@ -53,8 +90,12 @@ def threefry(
 
 
 def _normal(bits: jax.Array) -> jax.Array:
-    """A normal of 23 random bits: the quantile of a uniform number in (-1, 1)."""
-    mantissa = (bits >> np.uint32(9)) | np.float32(1).view(np.uint32)
-    uniform = 2 * (lax.bitcast_convert_type(mantissa, np.float32) - 1) - np.float32(1)
-    inside = jnp.maximum(uniform, np.nextafter(np.float32(-1), np.float32(0)))
-    return np.float32(math.sqrt(2)) * lax.erf_inv(inside)
+    """A normal of 24 random bits: the quantile of a number in (-1, 1), which lies as often on one side of 0 as on the other."""
+    signed = lax.bitcast_convert_type(bits, np.int32) >> np.int32(8)
+    uniform = (signed.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)
+    tail = (1 - uniform) * (1 + uniform)  # the factors are exact
+    scaled = lax.bitcast_convert_type(tail, np.int32) - SQRT_HALF  # tail = 2^exponent (1 + mantissa)
+    exponent = (scaled >> np.int32(23)).astype(np.float32)
+    mantissa = lax.bitcast_convert_type((scaled & np.int32(0x7FFFFF)) + SQRT_HALF, np.float32) - 1
+    log_tail = exponent * np.float32(math.log(2)) + mantissa * polynomial(LOG, mantissa)
+    return uniform * polynomial(QUANTILE, log_tail * np.float32(-2 / QUANTILE_END) - 1)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from inbounds.noise import normal
+from inbounds.noise import normal, short_rows
 
 PyTree = Any
 OWN_DRAW = 2**14  # numbers from which on a leaf's noise is drawn on its own
@@ -41,7 +41,8 @@ def normal_like(key: jax.Array, tree: PyTree) -> PyTree:
     leaves, treedef = jax.tree.flatten(tree)
     dtype = leaves[0].dtype
     small = [leaf for leaf in leaves if leaf.size < OWN_DRAW]
-    cut = iter(cut_like(small, normal(key, (size(small),), dtype)) if small else [])
+    apart = any(short_rows(leaf.shape) for leaf in small)
+    cut = iter(cut_like(small, normal(key, (size(small),), dtype, apart=apart)) if small else [])
     noise = [
         next(cut) if leaf.size < OWN_DRAW else normal(key, leaf.shape, dtype, stream=1 + place)
         for place, leaf in enumerate(leaves)

@@ -161,6 +161,19 @@ def test_autodiff_equals_the_closed_forms(name, support):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_slope_can_be_differentiated_too(name):
+    def curvature(phi):
+        return jax.grad(lambda phi: jnp.sum(place(name).log_derivative_slope(phi)))(phi)
+
+    phi = np.linspace(-6, 6, 48)  # not 0, where the slope of softsign jumps
+    single = jax.jit(curvature)(phi.astype(np.float32))
+    with jax.enable_x64(True):
+        step = 1e-5
+        slopes = [np.asarray(jax.jit(place(name).log_derivative_slope)(phi + d)) for d in (-step, step)]
+    np.testing.assert_allclose(single, (slopes[1] - slopes[0]) / (2 * step), rtol=1e-4, atol=3e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_lipschitz_constant_is_the_supremum_of_the_derivative(name):
     for support in ("unit", "mirrored"):
         lipschitz = place(name, support).lipschitz

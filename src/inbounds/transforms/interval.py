@@ -137,7 +137,7 @@ class Sigmoid(Interval):
 
     @staticmethod
     def _decay(m):
-        return special.exp_capped(-m, 0.0)
+        return special.decaying(m)
 
     @staticmethod
     def _log_near(m):

@@ -178,13 +178,9 @@ class Softplus(HalfLine):
     lipschitz = 1.0
 
     @staticmethod
-    def _decay(p):
-        return special.exp_capped(-jnp.abs(p), 0.0)
-
-    @staticmethod
     def _parts(p):
         """e^-|p|, log(1 + e^-|p|) / e^-|p| and 1 / (1 + e^-|p|): one exponential and one division behind everything."""
-        decay = Softplus._decay(p)
+        decay = special.decaying(jnp.abs(p))
         return decay, special.log1p_over(decay), 1 / (1 + decay)
 
     @staticmethod

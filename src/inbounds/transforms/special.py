@@ -7,17 +7,19 @@ Each approximation has one set of coefficients for single and one for double pre
 
 import math
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 LOG_SQRT_TWO_PI = 0.5 * math.log(2 * math.pi)
 EULER_GAMMA = 0.577215664901532861
 
 # Ein(x) / x for x in [0, EIN_SPLIT], in powers of 2 x / EIN_SPLIT - 1.
-EIN_SPLIT = {"single": 5.0, "double": 8.0}
+EIN_SPLIT = {"single": 4.0, "double": 8.0}
 EIN_OVER_X = {
     "single": (
-        0.6073685317, -0.2402025264, 0.09766173388, -0.03683705335, 0.01259703585, -3.889384927e-3, 1.081120797e-3,
-        -2.756765732e-4, 7.175909675e-5, -1.517038910e-5,
+        0.6596316781, -0.2272992170, 0.07880076579, -0.02491488507, 7.054168264e-3, -1.783751599e-3, 4.075683813e-4,
+        -9.096233760e-5, 1.698993036e-5,
     ),
     "double": (
         0.491822344607818096, -0.246401254330001534, 0.132848528635460487, -0.0693571374315971097,
@@ -29,20 +31,13 @@ EIN_OVER_X = {
     ),
 }  # fmt: skip
 
-# E1(e^p) for p in [log EIN_SPLIT, EIN_END], in powers of p mapped onto [-1, 1]. Beyond, E1 is lost in rounding.
-EIN_END = {"single": 2.7, "double": 3.5}
-E1_OF_EXP = {
-    "single": (
-        1.885669464e-5, -9.787260239e-5, 2.289281405e-4, -3.187439976e-4, 2.885558858e-4, -1.596243241e-4,
-        3.785330845e-5, 2.097677239e-6,
-    ),
+# e^x E1(x) for x = e^p from EIN_SPLIT on, in powers of p, to the precision that is left once e^-x multiplies it.
+SCALED_E1 = {
+    "single": (0.6055670169, -0.4280745874, 0.1219984733, -0.01624872416, 8.258532594e-4),
     "double": (
-        4.95542687960730246e-9, -6.06242199508761005e-8, 3.50433485462443771e-7, -1.26746656281938209e-6,
-        3.19838525803746056e-6, -5.93415454716258002e-6, 8.28592499459857022e-6, -8.71143619798167364e-6,
-        6.69455672395862982e-6, -3.39502443056559966e-6, 6.70849750730348744e-7, 4.88696752439787038e-7,
-        -4.42146332719802046e-7, 8.24463587101178788e-8, 7.49112851420810169e-8, -4.32887527197152846e-8,
-        -4.44319278842884880e-9, 8.94878227523955680e-9, -7.83878730359390639e-10, -9.08604256972719588e-10,
-        1.67901496554577278e-10,
+        0.596863086559144482, -0.405847714407743542, 0.100578619761850033, -7.90835788943015356e-3,
+        1.40755127614588376e-3, -1.84083923041635553e-3, 7.74502694749739158e-4, -1.67293072976029510e-4,
+        2.08943167781289846e-5, -1.45272167675871066e-6, 4.40042860130706733e-8,
     ),
 }  # fmt: skip
 
@@ -108,15 +103,17 @@ LOG1P = {
     ),
 }  # fmt: skip
 
-# (1 - e^-x) / x for x in [0, 1/2], in powers of 4 x - 1.
-ONE_MINUS_EXP = {
-    "single": (0.8847968689, -0.1059960847, 8.645964829e-3, -5.334779193e-4, 2.650530608e-5, -1.097074433e-6),
-    "double": (
-        0.884796867714380564, -0.105996084642975660, 8.64598675904819274e-3, -5.33478602056210903e-4,
-        2.64468422589963829e-5, -1.09525425384038633e-6, 3.89380456536782827e-8, -1.21250902395159069e-9,
-        3.36331322589098241e-11, -8.38688043216083241e-13,
-    ),
-}  # fmt: skip
+# (1 - e^-x) / x for x in [0, 1/2], in powers of 4 x - 1. Single precision takes EXPM1 instead.
+ONE_MINUS_EXP = (
+    0.884796867714380564, -0.105996084642975660, 8.64598675904819274e-3, -5.33478602056210903e-4, 2.64468422589963829e-5,
+    -1.09525425384038633e-6, 3.89380456536782827e-8, -1.21250902395159069e-9, 3.36331322589098241e-11,
+    -8.38688043216083241e-13,
+)  # fmt: skip
+
+# e^r for |r| < log(2) / 2 + 0.033 and (e^r - 1) / r for |r| <= log(2) / 2, in powers of r, in single precision.
+EXP = (1.0, 1.000000065, 0.5000000081, 0.1666630511, 0.04166621502, 8.383485073e-3, 1.395154721e-3)
+EXPM1 = (1.000000011, 0.5000000013, 0.1666650507, 0.04166646477, 8.369169201e-3, 1.393366690e-3)
+ROUNDER = np.float32(1.5 * 2**23)
 
 
 def precision(dtype):
@@ -125,24 +122,60 @@ def precision(dtype):
 
 
 def polynomial(coefficients, x):
-    """Horner's rule, lowest power first."""
+    """Lowest power first. Even and odd powers apart, each by Horner's rule: half as many products wait for one another."""
+    if len(coefficients) < 6:
+        return _horner(coefficients, x)
+    square = x * x
+    return _horner(coefficients[::2], square) + x * _horner(coefficients[1::2], square)
+
+
+def _horner(coefficients, x):
     total = jnp.full_like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         total = total * x + coefficient
     return total
 
 
-def exp_capped(p, cap):
-    """exp(min(p, cap)), never below the smallest normal number, so that it may stand in a denominator."""
-    return jnp.maximum(jnp.exp(jnp.minimum(p, cap)), float(jnp.finfo(p.dtype).tiny))
+def _powers_of_two(x):
+    """x = k log 2 + r with a whole k: 2^k as bits, and r, which is at most log(2) / 2 and rounding."""
+    # Next to 1.5 * 2^23 the floats are the whole numbers, so that the sum rounds; its last bits count up with k.
+    shifted = x * np.float32(1 / math.log(2)) + ROUNDER
+    whole = jax.lax.bitcast_convert_type(shifted, np.int32) - ROUNDER.view(np.int32)
+    k = whole.astype(np.float32)
+    r = (x - k * np.float32(0.693359375)) - k * np.float32(math.log(2) - 0.693359375)  # the first product is exact
+    return (whole + 127) << 23, r
+
+
+@jax.custom_jvp
+def exponential(x, rest=0.0):
+    """e^(x + rest), a normal number, with a rest below 0.033 in size that need not be added to x in x's precision.
+
+    In single precision XLA's own exponential costs more, for the sake of arguments that do not come here.
+    """
+    if x.dtype != jnp.float32:
+        return jnp.exp(x) * polynomial([1 / math.factorial(k) for k in range(5)], rest + jnp.zeros_like(x))
+    bits, r = _powers_of_two(x)
+    return jax.lax.bitcast_convert_type(bits, np.float32) * polynomial(EXP, r + rest)
+
+
+exponential.defjvps(lambda tangent, value, x, rest: value * tangent, lambda tangent, value, x, rest: value * tangent)
+
+
+def decaying(m):
+    """e^-m for m >= 0, never below the smallest normal number, so that it may stand in a denominator."""
+    return exponential(jnp.maximum(-m, _lowest_exponent(m.dtype)))
+
+
+def _lowest_exponent(dtype):
+    """From where on e^x is a normal number."""
+    return math.log(float(jnp.finfo(dtype).tiny)) + 0.3
 
 
 def doubly_exponential(p):
-    """p and x = e^p, both held where x and the product x e^-x are normal numbers."""
-    log_tiny = math.log(float(jnp.finfo(p.dtype).tiny))
-    highest = math.log(-log_tiny + math.log(-log_tiny))
-    p = jnp.clip(p, log_tiny + 0.01, highest)
-    return p, jnp.exp(p)
+    """p and x = e^p, both held where x and e^-x are normal numbers."""
+    lowest = _lowest_exponent(p.dtype)
+    p = jnp.clip(p, lowest, math.log(-lowest))
+    return p, exponential(p)
 
 
 def log1p_over(d):
@@ -150,25 +183,39 @@ def log1p_over(d):
     return polynomial(LOG1P[precision(d.dtype)], 2 * d - 1)
 
 
+@jax.custom_jvp
 def one_minus_exp(x):
     """1 - e^-x and e^-x, x >= 0. XLA's own expm1 costs an exponential and a hyperbolic tangent."""
-    decay = jnp.exp(-x)
-    near = x * polynomial(ONE_MINUS_EXP[precision(x.dtype)], 4 * x - 1)
-    return jnp.where(x < 0.5, near, 1 - decay), decay
+    if x.dtype != jnp.float32:
+        decay = jnp.exp(-x)
+        near = x * polynomial(ONE_MINUS_EXP, 4 * x - 1)
+        return jnp.where(x < 0.5, near, 1 - decay), decay
+    bits, r = _powers_of_two(-x)
+    scale = jax.lax.bitcast_convert_type(bits, np.float32)
+    change = scale * (
+        r * polynomial(EXPM1, r)
+    )  # e^-x = scale + change; scale is 1 where x is small, and nothing cancels
+    return (1 - scale) - change, scale + change
+
+
+@one_minus_exp.defjvp
+def _(primals, tangents):
+    share, decay = one_minus_exp(*primals)
+    change = decay * tangents[0]
+    return (share, decay), (change, -change)
 
 
 def ein_of_exp(p):
     """Ein(e^p), Ein(x) = gamma + log x + E1(x) (Abramowitz & Stegun, 5.1.39).
 
-    Up to a few units in x the entire function Ein(x) / x is a polynomial; beyond, E1 fades doubly exponentially and is
-    a polynomial in p. This needs one exponential and no division, less than the rational form of E1 (A&S 5.1.56).
+    Up to a few units in x the entire function Ein(x) / x is a polynomial; beyond, e^x E1(x) is one in p. The e^-x is that of f'.
     """
     kind = precision(p.dtype)
-    split, start, end = EIN_SPLIT[kind], math.log(EIN_SPLIT[kind]), EIN_END[kind]
-    _, x = doubly_exponential(p)
+    split = EIN_SPLIT[kind]
+    held, x = doubly_exponential(p)
     near = x * polynomial(EIN_OVER_X[kind], x * (2 / split) - 1)
-    s = jnp.clip((p - start) * (2 / (end - start)) - 1, -1.0, 1.0)
-    return jnp.where(p < start, near, p + (EULER_GAMMA + polynomial(E1_OF_EXP[kind], s)))
+    e1 = one_minus_exp(x)[1] * polynomial(SCALED_E1[kind], held)
+    return jnp.where(x < split, near, p + (EULER_GAMMA + e1))
 
 
 def arctan_over(z):
@@ -177,17 +224,16 @@ def arctan_over(z):
 
 
 def normal_density(x):
-    """n(x) = exp(-x^2 / 2) / sqrt(2 pi), to full relative precision.
+    """n(x) = exp(-x^2 / 2) / sqrt(2 pi), to full relative precision, held where it is a normal number.
 
     exp(-x^2 / 2) of the rounded square would lose x^2 / 2 units in the last place. Rounding x to a grid first makes one
-    square exact; what is left is small enough for a short series.
+    square exact; what is left is small.
     """
-    limit, grid, terms = (40.0, 2.0**20, 3) if precision(x.dtype) == "double" else (16.0, 2.0**8, 4)
+    limit = math.sqrt(-2 * _lowest_exponent(x.dtype))
+    grid = 2.0**20 if precision(x.dtype) == "double" else 2.0**8
     x = jnp.minimum(jnp.abs(x), limit)
-    coarse = jnp.round(x * grid) / grid
-    rest = -0.5 * (x - coarse) * (x + coarse)
-    correction = polynomial([1 / math.factorial(k) for k in range(terms + 1)], rest)
-    return jnp.exp(-0.5 * coarse * coarse) * correction * (1 / math.sqrt(2 * math.pi))
+    coarse = jnp.round(x * grid) * (1 / grid)
+    return exponential(-0.5 * coarse * coarse, -0.5 * (x - coarse) * (x + coarse)) * (1 / math.sqrt(2 * math.pi))
 
 
 def _mills_variable(x):
