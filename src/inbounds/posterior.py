@@ -7,6 +7,7 @@ start. It knows nothing of transforms or kernels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -86,6 +87,7 @@ class Posterior:
         self.num_data = num_data(self.data)
         self.batch_size: int | None = None  # rows a minibatch where `sample` is not told; None: all of them
         self.checked: set = set()  # shapes that `check_likelihood` has passed
+        self.paces: dict = {}  # how many blocks a chunk had at the end of a run, by program
 
     @cached_property
     def placed_data(self) -> PyTree:
@@ -127,6 +129,22 @@ class Posterior:
         keys = jax.random.split(key, len(leaves))
         return jax.tree.unflatten(treedef, [_moderate_draw(k, prior) for k, prior in zip(keys, leaves, strict=True)])
 
+    def starts_on_host(self, words: np.ndarray) -> PyTree:
+        """Starts with the law of `start`, one for each row of `words`, where NumPy can draw from all the priors; None elsewhere.
+
+        To compile a generator of gamma variables takes seconds, to draw a few of them on the host nothing.
+        """
+        if self.priors is None:
+            return None
+        leaves, treedef = jax.tree.flatten(self.priors, is_leaf=is_distribution)
+        if any(type(base_of(prior)) not in ON_HOST for prior in leaves) or sum(map(_size, leaves)) > MOST_ON_HOST:
+            return None
+        chains = [
+            [_moderate_draw_on_host(generator, prior) for prior in leaves]
+            for generator in map(np.random.default_rng, words)
+        ]
+        return jax.tree.unflatten(treedef, [np.stack(leaf) for leaf in zip(*chains, strict=True)])
+
     def variables(self) -> list[tuple[str, constraints.Constraint]]:
         """(name, support) of every variable."""
         paths = jax.tree_util.tree_leaves_with_path(self.supports, is_leaf=is_constraint)
@@ -148,7 +166,7 @@ class Posterior:
                     f"`gradient(theta, batch)` must have the structure and shapes of theta. Got {_shapes(got)}, "
                     f"expected {_shapes(want)}."
                 )
-        else:
+        elif self.priors is None:  # otherwise it is a sum
             prior = jax.eval_shape(self.log_prior, whole)
             if prior.shape != ():
                 raise ValueError(f"`log_prior(theta)` must be a scalar; got shape {prior.shape}. Sum its terms.")
@@ -215,6 +233,50 @@ def _check_support(name: str, support: Any) -> None:
 
 def _supports_of(priors: PyTree) -> PyTree:
     return jax.tree.map(lambda prior: prior.support, priors, is_leaf=is_distribution)
+
+
+MOST_ON_HOST = 2**16  # numbers of a start that is drawn on the host
+# Priors that NumPy draws from: (generator, prior, shape) -> draws.
+ON_HOST: dict[type, Callable[[np.random.Generator, Any, tuple], np.ndarray]] = {
+    dist.Beta: lambda g, p, shape: g.beta(p.concentration1, p.concentration0, shape),
+    dist.Cauchy: lambda g, p, shape: p.loc + p.scale * g.standard_cauchy(shape),
+    dist.Exponential: lambda g, p, shape: g.standard_exponential(shape) / p.rate,
+    dist.Gamma: lambda g, p, shape: g.standard_gamma(p.concentration, shape) / p.rate,
+    dist.HalfCauchy: lambda g, p, shape: p.scale * np.abs(g.standard_cauchy(shape)),
+    dist.HalfNormal: lambda g, p, shape: p.scale * np.abs(g.standard_normal(shape)),
+    dist.InverseGamma: lambda g, p, shape: p.rate / g.standard_gamma(p.concentration, shape),
+    dist.LogNormal: lambda g, p, shape: g.lognormal(p.loc, p.scale, shape),
+    dist.Normal: lambda g, p, shape: g.normal(p.loc, p.scale, shape),
+    dist.StudentT: lambda g, p, shape: p.loc + p.scale * g.standard_t(p.df, shape),
+    dist.Uniform: lambda g, p, shape: g.uniform(p.low, p.high, shape),
+}
+
+
+def base_of(prior: dist.Distribution) -> dist.Distribution:
+    """The distribution of one coordinate, where a prior only repeats it."""
+    while isinstance(prior, dist.ExpandedDistribution | dist.Independent):
+        prior = prior.base_dist
+    return prior
+
+
+def _size(prior: dist.Distribution) -> int:
+    return math.prod(prior.shape())
+
+
+def _moderate_draw_on_host(generator: np.random.Generator, prior: dist.Distribution) -> np.ndarray:
+    """`_moderate_draw` for coordinates that are bounded each alone: there the middle of the draws is their median."""
+    base = base_of(prior)
+    with np.errstate(all="ignore"):  # a draw may underflow, or overflow
+        middle = np.median(ON_HOST[type(base)](generator, jax.tree.map(np.asarray, base), (15, *prior.shape())), axis=0)
+    lower, upper = (np.asarray(end, float) for end in tf.bounds(base.support))
+    width = np.where(np.isfinite(upper - lower), upper - lower, 1.0)
+    # As far as a proxy of 30 reaches: exponentially near a bound, 30 units without one.
+    least = np.where(np.isfinite(lower), lower + np.exp(-30.0) * width, np.where(np.isfinite(upper), upper, 0.0) - 30.0)
+    most = np.where(np.isfinite(upper), upper - np.exp(-30.0) * width, np.where(np.isfinite(lower), lower, 0.0) + 30.0)
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    lower, upper = lower.astype(dtype), upper.astype(dtype)
+    inside = np.clip(np.nan_to_num(middle), least, most).astype(dtype)
+    return np.clip(inside, np.nextafter(lower, upper), np.nextafter(upper, lower))
 
 
 def _moderate_draw(key: jax.Array, prior: dist.Distribution) -> jax.Array:

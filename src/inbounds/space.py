@@ -117,7 +117,7 @@ class Space:
                 name = variable_name((*path, *subpath))
                 if not np.all(np.isfinite(value)):
                     problems.append(f"{name!r} starts at a value that is not finite")
-                elif not bool(np.all(np.asarray(support(jnp.asarray(value))))) or _on_the_edge(support, value):
+                elif not np.all(np.asarray(support(value))) or _on_the_edge(support, value):
                     problems.append(f"{name!r} starts at {_short(value)}, which is not strictly inside {support}")
 
         try:

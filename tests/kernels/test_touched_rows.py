@@ -55,7 +55,15 @@ def test_the_published_noise_is_too_cold_and_the_corrected_one_is_not(setting):
     for noise in ("ahn", "corrected"):
         kernel = ib.baselines.touched_rows(posterior, {"W": "user", "H": "item"}, BATCH, noise=noise)
         draws = ib.sample(
-            kernel, 0.01, 6_000, burn_in=1_000, thin=10, batch_size=BATCH, init=model.start, batching="replacement"
+            kernel,
+            0.01,
+            6_000,
+            burn_in=1_000,
+            thin=10,
+            batch_size=BATCH,
+            num_chains=4,
+            init=model.start,
+            batching="replacement",
         )
         spread[noise] = draws.theta["W"].mean() * model.prior_rate
     assert spread["corrected"] == pytest.approx(1.0, abs=0.1)

@@ -72,7 +72,7 @@ def test_the_summary_warns_where_noise_dominates():
 
 def test_log_theta_is_right_where_theta_underflows():
     posterior = ib.Posterior({"x": dist.Gamma(0.05, 1.0)})
-    draws = ib.sample(ib.sgld(posterior), 1.0, 4_000, num_chains=8)
+    draws = ib.sample(ib.sgld(posterior), 1.0, 4_000, num_chains=8, init={"x": 1e-37})
     log_theta = np.asarray(draws.log_theta()["x"])
     theta = draws.theta["x"]
     assert log_theta.min() < -90, "the chain went below the smallest float"
@@ -85,7 +85,13 @@ def test_progress_is_silent_without_a_terminal_and_counts_steps_with_one(capsys,
     ib.sample(ib.sgld(POSTERIOR), 0.1, 10)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    ib.sample(ib.sgld(POSTERIOR), 0.1, 4_000)
+    kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
+    ib.sample(kernel, 0.1, 4_000)
     shown = capsys.readouterr().err
     assert "sgld" in shown
     assert "4.00k" in shown
+    ib.sample(kernel, 0.1, 4_000)
+    assert capsys.readouterr().err == "", "a run of milliseconds needs no bar"
+    monkeypatch.setattr("inbounds.sampling.progress.PATIENCE", 0.0)
+    ib.sample(kernel, 0.1, 4_000)
+    assert "4.00k" in capsys.readouterr().err

@@ -8,8 +8,8 @@ import pytest
 CELL = """
 import sys
 {first}
-from inbounds.sampling.progress import progress_bar
-with progress_bar(100, 0, True, "sgld") as bar:
+from inbounds.sampling.progress import ProgressBar
+with ProgressBar(100, 0, True, "sgld") as bar:
     bar.update(100)
 """
 

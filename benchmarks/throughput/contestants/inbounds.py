@@ -1,7 +1,5 @@
 """Inbounds through its public `ib.sample`, progress bar and health checks on."""
 
-import jax
-import jax.numpy as jnp
 import numpyro.distributions as dist
 from densities import LIKELIHOODS
 from rows import LAYERS, RATE, RATES, SHAPE, WEIGHTS
@@ -10,24 +8,21 @@ import inbounds as ib
 
 
 def priors(model):
-    inputs, hidden, outputs = LAYERS
-    normal, shapes = (
-        dist.Normal(0.0, 1.0),
-        {"w1": (inputs, hidden), "b1": (hidden,), "w2": (hidden, outputs), "b2": (outputs,)},
-    )
-    return {
-        "logistic": {"w": normal.expand([WEIGHTS])},
-        "mlp": {name: normal.expand(shape) for name, shape in shapes.items()},
-        "rates": {"rate": dist.Gamma(SHAPE, RATE).expand([RATES])},
-        "gamma": {"x": dist.Gamma(0.5, 2.0)},
-        "beta": {"x": dist.Beta(0.5, 0.5)},
-    }[model]
+    if model == "gamma":
+        return {"x": dist.Gamma(0.5, 2.0)}
+    if model == "beta":
+        return {"x": dist.Beta(0.5, 0.5)}
+    if model == "rates":
+        return {"rate": dist.Gamma(SHAPE, RATE).expand([RATES])}
+    normal, (inputs, hidden, outputs) = dist.Normal(0.0, 1.0), LAYERS
+    shapes = {"w1": (inputs, hidden), "b1": (hidden,), "w2": (hidden, outputs), "b2": (outputs,)}
+    return {name: normal.expand(shape) for name, shape in (shapes if model == "mlp" else {"w": (WEIGHTS,)}).items()}
 
 
 def prepare(row, data, num_steps):
     posterior = ib.Posterior(priors(row.model), LIKELIHOODS.get(row.model), data or None)
     kernel = ib.sgld(posterior)
-    start = jax.tree.map(jnp.asarray, row.make_start())
+    start = row.make_start()
 
     def run(seed):
         draws = ib.sample(

@@ -186,6 +186,8 @@ class StreamedBatches:
         """What tells chains apart in `plan`: their numbers. The randomness is on the host."""
         return jnp.arange(num_chains)
 
+    plan_numbers = 2
+
     def plan(self, chain: jax.Array, steps: jax.Array) -> PyTree:
         return {"chain": jnp.broadcast_to(chain, steps.shape), "step": steps}
 

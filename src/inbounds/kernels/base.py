@@ -65,7 +65,7 @@ class Kernel:
 
     def init(self, theta: PyTree) -> Any:
         """The state of a chain that starts at `theta`, which must lie strictly inside the support."""
-        theta = as_parameters(theta)
+        theta = jax.tree.map(jnp.asarray, as_parameters(theta))
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(theta)):
             self.space.check(theta)
         return self._init(theta)
@@ -230,7 +230,7 @@ def scaled(scale: PyTree, tree: PyTree) -> PyTree:
 
 
 def as_parameters(theta: PyTree) -> PyTree:
-    """Leaves as floating-point arrays of one dtype."""
+    """Leaves as floating-point arrays of one dtype; NumPy's stay on the host."""
     if not jax.tree.leaves(theta):
         raise ValueError("There is no variable to sample: the start is an empty tree.")
     leaves = [
@@ -239,7 +239,7 @@ def as_parameters(theta: PyTree) -> PyTree:
     ]
     floats = [d for d in leaves if jnp.issubdtype(d, jnp.floating)]
     dtype = jax.dtypes.canonicalize_dtype(max(floats, key=lambda d: jnp.finfo(d).bits) if floats else float)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), theta)
+    return jax.tree.map(lambda leaf: (leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)).astype(dtype), theta)
 
 
 def _array(leaf: Any) -> Any:

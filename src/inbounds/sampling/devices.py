@@ -300,6 +300,14 @@ def as_layout(devices: Any) -> Layout | None:
     )
 
 
+def platform_of(layout: Layout | None) -> str:
+    """What the run's devices are: "cpu", "gpu" or "tpu"."""
+    if layout is not None:
+        return layout.mesh.devices.flat[0].platform
+    chosen: Any = getattr(jax.config, "jax_default_device", None)  # a device, or the name of a platform
+    return jax.default_backend() if chosen is None else getattr(chosen, "platform", chosen)
+
+
 # Several processes: all of them run the same program on the same numbers, and decide alike.
 
 

@@ -18,7 +18,7 @@ from inbounds.trees import PyTree, variable_name
 
 QUANTILES = (0.05, 0.5, 0.95)
 UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it
-TILE_NUMBERS = 2**16  # turned from phi to theta in one call,
+TILE_NUMBERS = 2**14  # turned from phi to theta in one call,
 TILE_DRAWS = 16  # or those of so many draws, since a call has a cost of its own,
 MOST_TILE_NUMBERS = 2**22  # but no more than these
 
@@ -243,8 +243,9 @@ class Record:
         part: Any = slice(skip, last - first)
         if not sampled.all():
             part = np.flatnonzero(sampled) + skip
-        # A copy, so that the rest of the chunk's buffer is freed.
-        kept = jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[part]), rows)
+        mostly = 2 * int(sampled.sum()) > self.program.chunk_rows
+        # A copy, so that the rest of the chunk's buffer is freed, where that is worth it.
+        kept = jax.tree.map(lambda leaf: np.asarray(leaf)[part] if mostly else np.array(np.asarray(leaf)[part]), rows)
         self.keep(kept, counts[sampled])
 
     def keep(self, rows: Rows, counts: np.ndarray) -> None:
@@ -344,22 +345,25 @@ def _in_tiles(function: Callable, of: Any, draws: PyTree, first: int) -> PyTree:
     width = sum(leaf.size // max(1, total) for leaf in leaves)
     draws_at_once = min(max(TILE_NUMBERS // max(1, width), TILE_DRAWS), MOST_TILE_NUMBERS // max(1, width))
     tile = 2 ** int(math.log2(max(1, draws_at_once)))
-    made: list[np.ndarray] = []
-    structure = None
+    made: list[PyTree] = []
     done = 0
     while done < total:
         place = (first + done) % tile
         count = min(tile - place, total - done)
-        padded = [np.zeros((leaf.shape[0], tile, *leaf.shape[2:]), leaf.dtype) for leaf in leaves]
-        for whole, leaf in zip(padded, leaves, strict=True):
-            whole[:, place : place + count] = leaf[:, done : done + count]
-        parts, structure = jax.tree.flatten(function(of, jax.tree.unflatten(jax.tree.structure(draws), padded)))
-        if not made:
-            made = [np.empty((part.shape[0], total, *part.shape[2:]), part.dtype) for part in parts]
-        for whole, part in zip(made, parts, strict=True):
-            whole[:, done : done + count] = np.asarray(part)[:, place : place + count]
+        some = jax.tree.map(lambda leaf, i=done, n=count: np.asarray(leaf[:, i : i + n]), draws)
+        if count < tile:
+            some = jax.tree.map(lambda leaf, i=place: _padded(leaf, i, tile), some)
+        # Awaited, so that the device never holds more than one.
+        result = jax.tree.map(np.asarray, function(of, some))
+        made.append(jax.tree.map(lambda leaf, i=place, n=count: leaf[:, i : i + n], result))
         done += count
-    return jax.tree.unflatten(structure, made)
+    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *made)
+
+
+def _padded(some: np.ndarray, place: int, tile: int) -> np.ndarray:
+    whole = np.zeros((some.shape[0], tile, *some.shape[2:]), some.dtype)
+    whole[:, place : place + some.shape[1]] = some
+    return whole
 
 
 def _of_all_draws(function: Callable, phi: PyTree) -> PyTree:

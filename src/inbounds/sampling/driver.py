@@ -17,6 +17,7 @@ from inbounds import trees
 from inbounds.data.arrays import Held, source_for
 from inbounds.data.spread import SpreadRows
 from inbounds.kernels.base import Kernel, as_parameters
+from inbounds.noise import threefry
 from inbounds.posterior import is_distribution
 from inbounds.sampling import health
 from inbounds.sampling.checkpoint import Checkpoint, Checkpointer
@@ -25,8 +26,8 @@ from inbounds.sampling.devices import Layout, agreed, as_layout, is_first_proces
 from inbounds.sampling.draws import Draws, Record
 from inbounds.sampling.fingerprint import environment, fingerprint
 from inbounds.sampling.interrupts import Interrupts
-from inbounds.sampling.program import Carry, Keys, Program, refresh, run_chunk
-from inbounds.sampling.progress import progress_bar
+from inbounds.sampling.program import Carry, Keys, Program, as_key, refresh, run_chunk
+from inbounds.sampling.progress import ProgressBar
 from inbounds.trees import PyTree
 
 CHUNK_SECONDS = 0.3  # between two looks at the bar, the health of the chains, and Ctrl-C
@@ -97,22 +98,23 @@ def sample(
     layout = as_layout(devices)
     if layout is not None:
         layout.check(posterior, kernel.estimator, num_chains)
-    batch_key, init_key, shuffle_key, keys = _split_seed(num_chains, jax.random.key(seed))
+    noise_words, batch_words, start_words, shuffle_words = _derived(_words_of(int(seed)), 4)
+    keys = Keys(*(jax.device_put(_derived(words, num_chains)) for words in (noise_words, batch_words)))
     schedule, size = _check_step_size(step_size, num_steps, num_chains)
     collector = as_collector(collect)
-    starts = _starts(kernel, init, num_chains, init_key, layout)
+    starts = _starts(kernel, init, num_chains, start_words, layout)
     _check_phases(schedule, num_steps, burn_in, thin)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), starts)
     wanted = posterior.batch_size if batch_size is None else batch_size, _batching(kernel, batching)
     source = source_for(posterior.data, *wanted) if layout is None else layout.source(posterior, *wanted, one)
     if layout is None and getattr(source, "reads_device", False):
         source = replace(source, data=posterior.placed_data)  # type: ignore[type-var]
-    arrays = source.prepare(shuffle_key)
+    arrays = source.prepare(as_key(shuffle_words))
     if hasattr(source, "chain_keys"):  # data from disk number the chains
-        keys = keys._replace(batch=source.chain_keys(num_chains, batch_key))
-    _check_model(posterior, one, source, arrays, keys.batch)
+        keys = keys._replace(batch=source.chain_keys(num_chains, as_key(batch_words)))
+    _check_model(posterior, one, source, arrays, keys)
 
-    step_size = jnp.asarray(size, jax.tree.leaves(starts)[0].dtype)
+    step_size = np.asarray(size, jax.tree.leaves(starts)[0].dtype)
     if layout is None:
         state = _start_chains(kernel, starts)
         collected = None if collector is None else _start_collectors(collector, starts)
@@ -127,7 +129,7 @@ def sample(
     run = _Run(program, arrays, keys, step_size, num_steps, burn_in, chunk_steps)
     run.monitor, run.throws = monitor, _throws(on_failure)
     if hasattr(source, "feed"):  # data from disk: arrays come buffer by buffer
-        run.feed = source.feed(batch_key, num_chains, program.block_steps, num_steps)
+        run.feed = source.feed(as_key(batch_words), num_chains, program.block_steps, num_steps)
     with run.feed:
         settings = dict(seed=int(seed), init=init, batch_size=wanted[0], batching=wanted[1])
         carry = run.open(Carry(state, collected), store, checkpoint, resume, settings)
@@ -192,9 +194,9 @@ class _Run:
 
     def _go(self, carry: Carry, progress: bool) -> Draws:
         program, length = self.program, self.program.block_steps
-        done, blocks, began = self.done, 1, time.perf_counter() - self.seconds
+        done, blocks, began = self.done, self._first_blocks(), time.perf_counter() - self.seconds
         interrupts = Interrupts(terminate=self.checkpointer is not None or self.record.on_disk)
-        bar = progress_bar(self.num_steps, done, progress, program.kernel.name)
+        bar = ProgressBar(self.num_steps, done, progress, program.kernel.name, at_once=self._first_blocks() == 1)
         with interrupts, self.record, bar:
             while done < self.num_steps:
                 every = program.kernel.refresh_every
@@ -218,6 +220,7 @@ class _Run:
                 self._look_after(interrupts, carry, done, began)
                 self.done = done
                 blocks = agreed(self._next_blocks(blocks, time.perf_counter() - clock))
+                self.program.kernel.posterior.paces[self.program] = blocks
         return self._draws(carry, done, began)
 
     def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple:
@@ -242,6 +245,10 @@ class _Run:
             place = self.record.place
             message = f"stopped after {done:,} of {self.num_steps:,} steps. The draws until then are in {place}."
             raise interrupts.end(stop, message if saver is None else f"{message} {saver.how_to_resume()}", draws)
+
+    def _first_blocks(self) -> int:
+        """One, since nobody knows how long it takes, unless the same program ran before."""
+        return min(agreed(self.program.kernel.posterior.paces.get(self.program, 1)), self.chunk_blocks)
 
     def _next_blocks(self, blocks: int, seconds: float) -> int:
         """As many blocks as fit `CHUNK_SECONDS`, growing at most 64-fold (the first chunk compiles)."""
@@ -312,17 +319,18 @@ class _Run:
 
         if program.layout is not None:
             finite = program.layout.on_mesh(finite)
-        return not bool(finite(self.feed.arrays(step), self.keys.batch[chain], phi))
+        return not bool(finite(self.feed.arrays(step), self.keys.typed(program.source).batch[chain], phi))
 
 
 def _all_finite(finite: PyTree) -> bool:
-    return all(bool(np.all(leaf)) for leaf in jax.tree.leaves(finite))
+    return all(np.asarray(leaf).all() for leaf in jax.tree.leaves(finite))
 
 
 def _first_bad(finite: PyTree) -> tuple[str, int]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(finite):
-        if not np.all(leaf):
-            return trees.variable_name(path), int(np.flatnonzero(~np.asarray(leaf))[0])
+        bad = np.flatnonzero(~np.asarray(leaf))
+        if bad.size:
+            return trees.variable_name(path), int(bad[0])
     raise AssertionError("every variable is finite")
 
 
@@ -392,45 +400,58 @@ def _check_phases(schedule: Any, num_steps: int, burn_in: int, thin: int) -> Non
         )
 
 
-def _check_model(posterior: Any, one: PyTree, source: Any, arrays: PyTree, keys: jax.Array) -> None:
+def _check_model(posterior: Any, one: PyTree, source: Any, arrays: PyTree, keys: Keys) -> None:
     """Raise a ValueError where the model does not fit its data; once for these shapes, since it is traced for that."""
     signature = (source, jax.tree.structure(one), *((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(one)))
     if signature not in posterior.checked:
-        posterior.check_likelihood(one, _minibatch_shapes(source, arrays, keys[0]))
+        posterior.check_likelihood(one, _minibatch_shapes(source, arrays, keys))
         posterior.checked.add(signature)
 
 
-def _minibatch_shapes(source: Any, arrays: PyTree, key: jax.Array) -> PyTree:
+def _minibatch_shapes(source: Any, arrays: PyTree, keys: Keys) -> PyTree:
     if isinstance(source, SpreadRows):
         return source.example()
-    plan = jax.eval_shape(source.plan, key, jnp.arange(1))
-    plan = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), plan)
-    return jax.eval_shape(source.fetch, arrays, plan)
+
+    def one(arrays, keys):
+        plan = source.plan(keys.typed(source).batch[0], jnp.arange(1))
+        return source.fetch(arrays, jax.tree.map(lambda leaf: leaf[0], plan))
+
+    return jax.eval_shape(one, arrays, keys)
 
 
-def _starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array, layout: Layout | None = None) -> PyTree:
+def _starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray, layout: Layout | None) -> PyTree:
     """Starts of all the chains, checked to lie inside; leading axis = chain."""
+    drawn = kernel.posterior.starts_on_host(_derived(words, num_chains)) if init is None else None
+    if drawn is not None:
+        starts = as_parameters(drawn)
+        kernel.space.check(starts)
+        return starts if layout is None else layout.put_chains(starts)
     draw = kernel.posterior.start if init is None else init
     if _is_function(draw) and layout is not None:
-        starts = layout.make_chains(_draw_starts_of, (draw, num_chains), np.asarray(jax.random.key_data(key)))
+        starts = layout.make_chains(_draw_starts, (draw, num_chains), words)
         for own in own_shards(starts):
             kernel.space.check(own)
         return starts
-    starts = _given_starts(kernel, draw, num_chains, key)
+    starts = _given_starts(kernel, draw, num_chains, words)
     return starts if layout is None else layout.put_chains(starts)
 
 
-def _given_starts(kernel: Kernel, init: Any, num_chains: int, key: jax.Array) -> PyTree:
+def _given_starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray) -> PyTree:
     if _is_function(init):
-        starts = as_parameters(_draw_starts(init, num_chains, key))
+        starts = _draw_starts(init, num_chains, words)
     elif _has_chain_axis(kernel, init, num_chains):
         starts = as_parameters(init)
     else:
         one = as_parameters(init)
         kernel.space.check(one)
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), one)
+        return jax.tree.map(partial(_repeated, num_chains), one)
     kernel.space.check(starts)
     return starts
+
+
+def _repeated(count: int, leaf: Any) -> Any:
+    shape = (count, *leaf.shape)
+    return jnp.broadcast_to(leaf, shape) if isinstance(leaf, jax.Array) else np.broadcast_to(leaf, shape)
 
 
 def _is_function(init: Any) -> bool:
@@ -439,12 +460,10 @@ def _is_function(init: Any) -> bool:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _draw_starts(draw: Callable[[jax.Array], PyTree], num_chains: int, key: jax.Array) -> PyTree:
-    return jax.vmap(lambda chain: draw(jax.random.fold_in(key, chain)))(jnp.arange(num_chains))
-
-
-def _draw_starts_of(draw: Callable[[jax.Array], PyTree], num_chains: int, key_data: jax.Array) -> PyTree:
-    return as_parameters(_draw_starts(draw, num_chains, jax.random.wrap_key_data(key_data)))
+def _draw_starts(draw: Callable[[jax.Array], PyTree], num_chains: int, words: jax.Array) -> PyTree:
+    key = as_key(words)
+    starts = jax.vmap(lambda chain: draw(jax.random.fold_in(key, chain)))(jnp.arange(num_chains))
+    return as_parameters(starts)
 
 
 def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
@@ -474,12 +493,16 @@ def _results(collector: Any, collected: Any) -> Any:
     return jax.vmap(collector.result)(collected)
 
 
-@partial(jax.jit, static_argnums=0)
-def _split_seed(num_chains: int, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, Keys]:
-    """Keys for minibatches, starts and the shuffle, and those of every chain; in one program, which compiles faster than many."""
-    noise, batch, start, shuffle = jax.random.split(key, 4)
+# Keys are derived from the seed as `jax.random` does, but on the host: to compile that would take as long as to compile a small model.
 
-    def one_a_chain(key):
-        return jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))
 
-    return batch, start, shuffle, Keys(one_a_chain(noise), one_a_chain(batch))
+def _words_of(seed: int) -> np.ndarray:
+    """The two words of `jax.random.key(seed)`."""
+    return np.asarray([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
+
+
+def _derived(words: np.ndarray, count: int) -> np.ndarray:
+    """The words of `count` keys, a row each: `jax.random.split`, and `jax.random.fold_in` of 0, 1, ..."""
+    number: Any = np.arange(count, dtype=np.uint32)  # NumPy's, which `threefry` does not know that it takes too
+    key: Any = words[:, None]
+    return np.stack(threefry(key[0], key[1], np.zeros_like(number), number, rounds=20), axis=1)

@@ -4,7 +4,8 @@ A *block* is a fixed number of steps, a *chunk* any number of blocks; the driver
 is random is keyed by the number of the step or of the block since the start of the run, so the draws do not depend on chunks.
 
 Small models and large ones want different loops. For a small one, a random key a step would cost more than the step, so the
-noise of a whole block is drawn at once. For a large one the noise of a step is the size of the state, and is drawn in the step.
+noise of the whole chunk is drawn at once, and one loop goes over all the steps: a second loop around it, over blocks, would double
+what there is to compile. For a large one the noise of a step is the size of the state, and is drawn in the step.
 """
 
 from __future__ import annotations
@@ -24,12 +25,18 @@ from inbounds.data.arrays import MinibatchSource
 from inbounds.kernels.base import Kernel
 from inbounds.noise import normal
 from inbounds.sampling.collect import Collector
-from inbounds.sampling.devices import Layout
+from inbounds.sampling.devices import Layout, platform_of
 from inbounds.trees import PyTree
 
-SMALL = 4_096  # numbers in the state below which noise is drawn in blocks
+SMALL = 4_096  # numbers in the state below which noise is drawn beforehand
 BLOCK_NUMBERS = 8_192  # numbers of noise in a block of a small model
+PLAN_NUMBERS = 2**18  # numbers in the plan of a block's minibatches
 CHUNK_NUMBERS = 2**22  # numbers that a chunk may return
+NOISE_NUMBERS = (
+    2**18
+)  # numbers that a chunk of a small model draws beforehand, the last and shortest chunk of a run too,
+WORTH_A_CALL = 256  # or as many as so many steps need,
+MOST_NOISE_NUMBERS = 2**20  # but no more than these
 
 
 class Carry(NamedTuple):
@@ -47,10 +54,19 @@ class Rows(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Leading axis = chain."""
+    """The words of random keys, leading axis = chain."""
 
     noise: jax.Array
     batch: jax.Array
+
+    def typed(self, source: MinibatchSource) -> Keys:
+        """The keys as `jax.random` takes them; data from disk have the chains' numbers in the place of keys."""
+        return Keys(as_key(self.noise), self.batch if hasattr(source, "chain_keys") else as_key(self.batch))
+
+
+def as_key(words: Any) -> jax.Array:
+    """The random key of these words, or the keys."""
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
 @dataclass(frozen=True)
@@ -74,7 +90,8 @@ class Program:
     def block_steps(self) -> int:
         most = getattr(self.source, "most_steps", 1_024)  # data from disk: a block's minibatches must fit in memory
         if self.small:
-            steps = 2 ** int(math.log2(max(1, min(1_024, most, BLOCK_NUMBERS // self.dimension))))
+            most = min(1_024, most, BLOCK_NUMBERS // self.dimension, PLAN_NUMBERS // self.plan_numbers)
+            steps = 2 ** int(math.log2(max(1, most)))
         else:
             steps = max(divisor for divisor in range(1, min(most, 512) + 1) if self.thin % divisor == 0)
         return steps if self.kernel.refresh_every is None else math.gcd(steps, self.kernel.refresh_every)
@@ -83,14 +100,14 @@ class Program:
     def unroll(self) -> int:
         """Steps of a large model in one turn of its loop: on an accelerator, gaps between kernels and copies of the state
         cost as much as the arithmetic; on a CPU they are nothing, and every step in the turn is compiled anew."""
-        if jax.default_backend() == "cpu":
+        if platform_of(self.layout) == "cpu":
             return 1
         return max(divisor for divisor in range(1, 6) if self.block_steps % divisor == 0)
 
     @property
-    def block_rows(self) -> int:
-        """The most kept draws that one block can hold."""
-        return -(-self.block_steps // self.thin)
+    def plan_numbers(self) -> int:
+        """Numbers in the plan of one minibatch; a guess where the source does not say."""
+        return max(1, getattr(self.source, "plan_numbers", 1_024))
 
     @property
     def keeps_draws(self) -> bool:
@@ -103,12 +120,15 @@ class Program:
 
     @property
     def chunk_blocks(self) -> int:
-        """The most blocks that one chunk may have: its draws stay within `CHUNK_NUMBERS`."""
+        """The most blocks that one chunk may have: what it returns and what it draws beforehand are bounded."""
         width = self.dimension * self.num_chains if self.keeps_draws else self.num_chains
         rows = max(1, min(65_536, CHUNK_NUMBERS // width))
         # A source of few steps at a time: more would only make room for rows that never come.
-        most = getattr(self.source, "most_steps", rows * self.thin)
-        return max(1, min(rows * self.thin, most) // self.block_steps)
+        most = min(rows * self.thin, getattr(self.source, "most_steps", rows * self.thin))
+        if self.small:
+            width = self.num_chains * max(self.dimension, self.plan_numbers)
+            most = min(most, max(NOISE_NUMBERS // width, WORTH_A_CALL), MOST_NOISE_NUMBERS // width)
+        return max(1, most // self.block_steps)
 
     @property
     def of_one_device(self) -> Program:
@@ -117,8 +137,14 @@ class Program:
         return replace(self, num_chains=self.num_chains // self.layout.chain)
 
     @property
+    def chunk_steps(self) -> int:
+        """The most steps of one chunk."""
+        return self.chunk_blocks * self.block_steps
+
+    @property
     def chunk_rows(self) -> int:
-        return self.chunk_blocks * self.block_steps // self.thin + self.block_rows + 1
+        """Room for the draws of one chunk, and for one that the next chunk completes."""
+        return self.chunk_steps // self.thin + 2
 
 
 @partial(jax.jit, static_argnums=0)
@@ -138,26 +164,12 @@ def run_chunk(
     Returns the new carry, the kept draws, and whether each variable of each chain is finite. Steps from `end` on leave
     everything as it is, so that the length of a run does not enter its compilation.
     """
-    arguments = (carry, arrays, keys, start, num_blocks, end, burn_in, step_size)
+    chunk = _small_chunk if program.small else _large_chunk
+    arguments = (carry, arrays, keys.typed(program.source), start, num_blocks, end, burn_in, step_size)
     if program.layout is None:
-        return _chunk(program, *arguments)
+        return chunk(program, *arguments)
     own = (True, False, True, False, False, False, False, step_size.ndim > 0)
-    return program.layout.over_chains(partial(_chunk, program.of_one_device), own, (0, 1, 0))(*arguments)
-
-
-def _chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, step_size) -> tuple[Carry, Rows, PyTree]:
-    block = _small_block if program.small else _large_block
-
-    def body(index, loop):
-        carry, rows = loop
-        first = start + index * program.block_steps
-        carry, new = block(program, carry, arrays, keys, first, end, burn_in, step_size)
-        slot = _row_of(program, first) - _row_of(program, start)
-        rows = jax.tree.map(lambda all_, some: lax.dynamic_update_slice_in_dim(all_, some, slot, axis=0), rows, new)
-        return carry, rows
-
-    carry, rows = lax.fori_loop(0, num_blocks, body, (carry, _no_rows(program, carry)))
-    return carry, rows, finite_variables(program, carry)
+    return program.layout.over_chains(partial(chunk, program.of_one_device), own, (0, 1, 0))(*arguments)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -179,15 +191,26 @@ def finite_variables(program: Program, carry: Carry) -> PyTree:
 
 def _row_of(program: Program, steps_done: jax.Array) -> jax.Array:
     """How many draws `steps_done` steps have kept: every `thin`-th step counted from the start of the run."""
-    return steps_done // program.thin
+    return lax.div(steps_done, jnp.full_like(steps_done, program.thin))
 
 
-def _no_rows(program: Program, carry: Carry) -> Rows:
+def _put_row(rows: PyTree, row: PyTree, slot: jax.Array) -> PyTree:
+    return jax.tree.map(lambda all_, one: lax.dynamic_update_index_in_dim(all_, one, slot, axis=0), rows, row)
+
+
+def _no_rows(program: Program, carry: Carry, with_phi: bool) -> Rows:
     count, chains = program.chunk_rows, program.num_chains
     phi = jax.eval_shape(jax.vmap(program.kernel.proxy), carry.state)
     dtype = jax.tree.leaves(phi)[0].dtype
-    kept = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), phi) if program.keeps_draws else None
+    kept = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), phi) if with_phi else None
     return Rows(kept, {name: jnp.zeros((count, chains), dtype) for name in program.kernel.reports})
+
+
+def _for_every_chain(program: Program, function: Callable[[jax.Array], PyTree], keys: jax.Array) -> PyTree:
+    """`function` of the key of each chain; the chain becomes the second axis of the result."""
+    if program.num_chains == 1:  # as in `_step`
+        return jax.tree.map(lambda leaf: leaf[:, None], function(keys[0]))
+    return jax.vmap(function, out_axes=1)(keys)
 
 
 def _step(
@@ -215,47 +238,70 @@ def _step_sizes(program: Program, steps: jax.Array, step_size: jax.Array) -> jax
     return None if program.schedule is None else jax.vmap(program.schedule)(steps).astype(step_size.dtype)
 
 
-def _small_block(program, carry, arrays, keys, first, end, burn_in, step_size) -> tuple[Carry, Rows]:
-    """Noise for all the steps at once; every step's phi is at hand afterwards, and the kept ones are picked."""
-    length, thin = program.block_steps, program.thin
-    steps = first + jnp.arange(length)
-    phi = jax.eval_shape(program.kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
-    noise = jax.vmap(partial(_block_noise, phi, length), in_axes=(0, None), out_axes=1)(keys.noise, first // length)
+def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, step_size) -> tuple:
+    """Noise and minibatches of all the steps are decided beforehand. Each writes the row that it belongs to; that of the last one stays."""
+    kernel, most = program.kernel, program.chunk_steps
+    steps = start + jnp.arange(most)
+    phi = jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
+    size = trees.size(phi)
+    normals = _for_every_chain(program, partial(_normals, program, phi, start), keys.noise)
     if program.layout is not None:
-        noise = program.layout.everywhere(noise)
-    plan = jax.vmap(program.source.plan, in_axes=(0, None), out_axes=1)(keys.batch, steps)
+        normals = program.layout.everywhere(normals)
+    plan = _for_every_chain(program, lambda key: program.source.plan(key, steps), keys.batch)
+    inputs = (plan, _step_sizes(program, steps, step_size))
+    first = _row_of(program, start)
 
-    def step(state, inputs):
-        number, noise, plan, size = inputs
-        size = step_size if size is None else size
-        state, info = _step(program, state, noise, plan, arrays, size, number < end)
-        return state, Rows(jax.vmap(program.kernel.proxy)(state), info)
+    def turn(index, loop):
+        state, rows = loop
+        own = lax.dynamic_slice_in_dim(normals, index * size, size)
+        noise = jax.vmap(partial(trees.cut_like, phi), in_axes=1)(own)
+        plan, scheduled = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), inputs)
+        state, info = _step(program, state, noise, plan, arrays, step_size if scheduled is None else scheduled, True)
+        row = Rows(jax.vmap(kernel.proxy)(state), info)
+        return state, _put_row(rows, row, _row_of(program, start + index) - first)
 
-    state, every = lax.scan(step, carry.state, (steps, noise, plan, _step_sizes(program, steps, step_size)))
-    if thin == 1:
-        rows, counts = every, steps + 1
-    else:
-        counts = (first // thin + 1 + jnp.arange(program.block_rows)) * thin
-        picked = jnp.minimum(counts - first - 1, length - 1)
-        rows = jax.tree.map(lambda leaf: leaf[picked], every)
-    if program.keeps_draws:
-        return Carry(state, None), rows
-    kept = (counts <= jnp.minimum(end, first + length)) & (counts > burn_in) & program.samples(counts)
-    return Carry(state, _collect(program, carry.collected, rows.phi, kept)), Rows(None, rows.info)
+    count = jnp.clip(end - start, 0, num_blocks * program.block_steps)
+    state, rows = lax.fori_loop(0, count, turn, (carry.state, _no_rows(program, carry, True)))
+    collected = carry.collected
+    if not program.keeps_draws:
+        counts = (first + 1 + jnp.arange(program.chunk_rows)) * program.thin
+        kept = (counts <= start + count) & (counts > burn_in) & program.samples(counts)
+        collected, rows = _collect(program, collected, rows.phi, kept), Rows(None, rows.info)
+    carry = Carry(state, collected)
+    return carry, rows, finite_variables(program, carry)
 
 
-def _block_noise(phi: PyTree, length: int, key: jax.Array, block: jax.Array) -> PyTree:
-    """Standard normals for `length` steps, cut into leaves like phi."""
-    dtype = jax.tree.leaves(phi)[0].dtype
-    flat = normal(jax.random.fold_in(key, block), (length, trees.size(phi)), dtype)
-    return jax.vmap(partial(trees.cut_like, phi))(flat)
+def _normals(program: Program, phi: PyTree, start: jax.Array, key: jax.Array) -> jax.Array:
+    """Standard normals for all the steps of a chunk: a vector, of which XLA makes vector instructions, whatever leaves phi has."""
+    count, dtype = program.block_steps * trees.size(phi), jax.tree.leaves(phi)[0].dtype
+
+    def of_block(block):
+        if (
+            dtype == jnp.float32
+        ):  # the number of the block is one of the generator's two counters, which saves making keys
+            return normal(key, (count,), dtype, stream=block)
+        return normal(jax.random.fold_in(key, block), (count,), dtype)
+
+    first = lax.div(start, jnp.full_like(start, program.block_steps))
+    return jax.vmap(of_block)(first + jnp.arange(program.chunk_blocks)).reshape(-1)
+
+
+def _large_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, step_size) -> tuple:
+    def body(index, loop):
+        carry, rows = loop
+        first = start + index * program.block_steps
+        carry, row = _large_block(program, carry, arrays, keys, first, end, burn_in, step_size)
+        return carry, _put_row(rows, row, _row_of(program, first) - _row_of(program, start))
+
+    carry, rows = lax.fori_loop(0, num_blocks, body, (carry, _no_rows(program, carry, program.keeps_draws)))
+    return carry, rows, finite_variables(program, carry)
 
 
 def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -> tuple[Carry, Rows]:
     """Noise in the step; the block's length divides `thin`, so that only its last phi can be kept."""
     kernel, length = program.kernel, program.block_steps
     steps = first + jnp.arange(length)
-    plan = jax.vmap(program.source.plan, in_axes=(0, None), out_axes=1)(keys.batch, steps)
+    plan = _for_every_chain(program, lambda key: program.source.plan(key, steps), keys.batch)
     phi = jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
 
     def draw(key, number):
@@ -276,7 +322,7 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
             state, info = step(state, one, one[0] < end)
         return (state, info), None
 
-    nothing = jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry).info)
+    nothing = jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry, False).info)
     inputs = (steps, plan, _step_sizes(program, steps, step_size))
     if program.unroll == 1:  # the loop itself ends in time: to choose between two states would be a pass over both
 
@@ -288,12 +334,12 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
         (state, info), _ = lax.scan(group, (carry.state, nothing), grouped)
     phi = jax.vmap(kernel.proxy)(state)
-    row = jax.tree.map(lambda leaf: leaf[None], Rows(phi, info))
     if program.keeps_draws:
-        return Carry(state, None), row
+        return Carry(state, None), Rows(phi, info)
     done = first + length
     kept = (done % program.thin == 0) & (done <= end) & (done > burn_in) & program.samples(done)
-    return Carry(state, _collect(program, carry.collected, row.phi, kept[None])), Rows(None, row.info)
+    row = jax.tree.map(lambda leaf: leaf[None], phi)
+    return Carry(state, _collect(program, carry.collected, row, kept[None])), Rows(None, info)
 
 
 def _collect(program: Program, collected: Any, phi: PyTree, kept: jax.Array) -> Any:

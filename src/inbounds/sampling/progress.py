@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 from inbounds.bars import tqdm
 
+PATIENCE = 0.5  # seconds that a run takes before it has a bar
 
-def progress_bar(total: int, done: int, show: bool, description: str) -> Any:
-    """A bar with steps a second and the time left."""
-    in_notebook = "ipykernel" in sys.modules
-    visible = show and (in_notebook or sys.stderr.isatty())
-    return tqdm(
-        total=total, initial=done, desc=description, unit="step", unit_scale=True, disable=not visible, leave=False
-    )
+
+class ProgressBar:
+    """A bar with steps a second and the time left.
+
+    Args:
+        total, done: steps.
+        show: whether it is wanted; in a pipe or a file there is none all the same.
+        description: in front of it.
+        at_once: or only after half a second, since a run that is over by then needs none. Before the first run of a program
+            there is its compilation to wait for.
+    """
+
+    def __init__(self, total: int, done: int, show: bool, description: str, at_once: bool = True):
+        in_notebook = "ipykernel" in sys.modules
+        self.visible = show and (in_notebook or sys.stderr.isatty())
+        self.options = {"total": total, "desc": description, "unit": "step", "unit_scale": True, "leave": False}
+        self.done = done
+        self.began = time.perf_counter()
+        self.bar: Any = tqdm(initial=done, **self.options) if self.visible and at_once else None
+
+    def update(self, steps: int) -> None:
+        self.done += steps
+        if self.bar is not None:
+            self.bar.update(steps)
+        elif self.visible and time.perf_counter() - self.began > PATIENCE:
+            self.bar = tqdm(initial=self.done, **self.options)
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
