@@ -41,13 +41,17 @@ class FactorModel:
 
     With offsets it is a generalised linear model in its canonical link, and factors count from their prior mean $c = 2$:
 
-    $$\eta_{ui} = a_u + b_i + \kappa \textstyle\sum_r (W_{ur} - c)(H_{ir} - c), \qquad
-      W_{ur}, H_{ir} \sim N(c, 1) \text{ truncated to } (0, \infty), \quad a_u, b_i \sim N(0, 1/4)$$
+    $$\eta_{ui} = a_u + b_i + \tilde W_u^\top C \tilde H_i, \quad \tilde W_u = (1, W_u - c), \quad \tilde H_i = (1, H_i - c)$$
+
+    $$W_{ur}, H_{ir} \sim N(c, 1) \text{ truncated to } (0, \infty), \quad a_u, b_i \sim N(0, 1/4), \quad
+      C_{rs} \sim N(\kappa\, [r = s > 0],\ \kappa^2 / R)$$
 
     in units of the ratings' standard deviation $s$: the mean rating is $m + s \eta$ ("gaussian"), $m e^{s \eta / m}$
     ("poisson"), or the maximum times $\sigma(\mathrm{logit}(m / \max) + g \eta)$ ("binomial", $g$ such that the slope at 0 is
     $s$). Counting from the mean takes the direction in which all factors grow together out of the curvature: that direction
-    is $R$ times stiffer than the others, and it is what holds the step size of plain NMF down.
+    is $R$ times stiffer than the others, and it is what holds the step size of plain NMF down. Factors are white under their
+    prior, and the coupling $C$ says how strong they are, how they mix and where they lie: with it the model has the freedom of a
+    normal prior with sampled mean and covariance (Salakhutdinov and Mnih 2008), for $(R + 1)^2$ numbers that all the ratings inform.
 
     Args:
         num_users, num_items, rank: sizes of $W$ (users, rank) and $H$ (items, rank).
@@ -96,11 +100,14 @@ class FactorModel:
 
     def predictor(self, theta: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
         """$x$, or $\\eta$ with offsets, of each pair."""
-        w, h = theta["W"][user], theta["H"][item]
         if not self.offsets:
-            return jnp.sum(w * h, axis=-1)
-        interaction = jnp.sum((w - CENTRE) * (h - CENTRE), axis=-1)
-        return theta["user_offset"][user] + theta["item_offset"][item] + self._strength * interaction
+            return jnp.sum(theta["W"][user] * theta["H"][item], axis=-1)
+        # C H of every item first, so that a rating costs no more than without C.
+        h = theta["H"] - CENTRE
+        coupled = jnp.matmul(h, theta["coupling"][:, 1:].T, precision="highest") + theta["coupling"][:, 0]
+        level = theta["item_offset"] + coupled[:, 0]
+        interaction = jnp.sum((theta["W"][user] - CENTRE) * coupled[:, 1:][item], axis=-1)
+        return theta["user_offset"][user] + level[item] + interaction
 
     def expected(self, predictor: jax.Array) -> jax.Array:
         """The mean rating, given `predictor`."""
@@ -165,13 +172,20 @@ class FactorModel:
         shapes: dict[str, tuple[int, ...]] = {"W": (self.num_users, self.rank), "H": (self.num_items, self.rank)}
         if self.offsets:
             shapes |= {"user_offset": (self.num_users,), "item_offset": (self.num_items,)}
+            shapes["coupling"] = (self.rank + 1, self.rank + 1)
         if self.likelihood == "gaussian":
             shapes["precision"] = ()
         return shapes
 
     @property
+    def rows(self) -> dict[str, str]:
+        """Which column of the ratings numbers the rows of which variable; the others belong to no label. For `ib.lazy_rows`."""
+        columns = {"W": "user", "H": "item", "user_offset": "user", "item_offset": "item"}
+        return {name: column for name, column in columns.items() if name in self.shapes}
+
+    @property
     def supports(self) -> dict[str, constraints.Constraint]:
-        real = ("user_offset", "item_offset")
+        real = ("user_offset", "item_offset", "coupling")
         return {name: constraints.real if name in real else constraints.positive for name in self.shapes}
 
     def log_prior(self, theta: PyTree) -> jax.Array:
@@ -180,6 +194,8 @@ class FactorModel:
             a, b = theta["user_offset"], theta["item_offset"]
             total = -0.5 * (jnp.sum(jnp.square(w - CENTRE)) + jnp.sum(jnp.square(h - CENTRE)))
             total = total - 0.5 / OFFSET_SD**2 * (jnp.sum(jnp.square(a)) + jnp.sum(jnp.square(b)))
+            apart = theta["coupling"] - self.prior_mean("coupling")
+            total = total - 0.5 * self.rank / self._strength**2 * jnp.sum(jnp.square(apart))
         else:
             total = -self.prior_rate * (jnp.sum(w) + jnp.sum(h))
         if self.likelihood == "gaussian":
@@ -191,8 +207,10 @@ class FactorModel:
         """The prior mean of a factor."""
         return CENTRE if self.offsets else 1 / self.prior_rate
 
-    def prior_mean(self, name: str) -> float:
-        """Of one entry of a variable: what stands in for a user or an item that was never seen."""
+    def prior_mean(self, name: str) -> Any:
+        """Of one entry of a variable: what stands in for a user or an item that was never seen. Of the whole coupling."""
+        if name == "coupling":
+            return np.diag(np.full(self.rank + 1, self._strength, np.float32) * (np.arange(self.rank + 1) > 0))
         return {"W": self.typical_factor, "H": self.typical_factor, "precision": PRECISION}.get(name, 0.0)
 
     def start(self, key: jax.Array) -> PyTree:
@@ -200,10 +218,17 @@ class FactorModel:
 
         A draw from the prior would do too, and cost hundreds of steps.
         """
-        start = {name: jnp.full(shape, self.prior_mean(name), jnp.float32) for name, shape in self.shapes.items()}
-        for stream, name in enumerate(("W", "H")):  # `jax.random` would compile for another second
-            start[name] = start[name] * jnp.exp(0.3 * normal(key, self.shapes[name], stream=stream) - 0.045)
-        return start
+        # Not `jax.random`, which would compile for another second.
+        return self._start({name: normal(key, self.shapes[name], stream=k) for k, name in enumerate(("W", "H"))})
+
+    def start_from(self, seed: int) -> PyTree:
+        """The same from NumPy's generator: for one chain, nothing is compiled."""
+        random = np.random.default_rng(seed)
+        return self._start({name: random.standard_normal(self.shapes[name], np.float32) for name in ("W", "H")})
+
+    def _start(self, spread: dict[str, Any]) -> PyTree:
+        start: PyTree = {name: np.full(shape, self.prior_mean(name), np.float32) for name, shape in self.shapes.items()}
+        return start | {name: start[name] * 1.35**noise for name, noise in spread.items()}
 
     def posterior(self, ratings: Ratings) -> Posterior:
         return Posterior(
@@ -221,8 +246,8 @@ class FactorModel:
         The precision moves on the log scale, where its curvature is half the number of ratings whatever its value; its
         upward drift is bounded there by the step size times that, so this use of exp cannot explode.
         """
-        special = {"precision": "exp", "user_offset": "identity", "item_offset": "identity"}
-        return {name: special.get(name, positive) for name in self.shapes}
+        special = {"W": positive, "H": positive, "precision": "exp"}
+        return {name: special.get(name, "identity") for name in self.shapes}
 
     def preconditioner(self, ratings: Ratings, transform: Any = "softplus") -> dict[str, Any]:
         r"""One over the curvature that is expected of every coordinate of the proxy: a row with many ratings is stiffer.
@@ -241,6 +266,7 @@ class FactorModel:
         if self.offsets:
             for name, count in zip(("user_offset", "item_offset"), counts.values(), strict=True):
                 scales[name] = (1 / (about_mean * count + 1 / OFFSET_SD**2)).astype(np.float32)
+            scales["coupling"] = np.float32(1 / (about_mean * len(ratings) + self.rank / self._strength**2))
         if self.likelihood == "gaussian":
             scales["precision"] = np.float32(2 / len(ratings))
         return scales
@@ -260,6 +286,7 @@ class FactorModel:
         if self.offsets:
             for name, count in zip(("user_offset", "item_offset"), counts.values(), strict=True):
                 variance[name] = per_rating * about_mean * count
+            variance["coupling"] = per_rating * about_mean * len(ratings)
         if self.likelihood == "gaussian":
             variance["precision"] = per_rating * len(ratings) / (2 * PRECISION**2)
         return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), variance)

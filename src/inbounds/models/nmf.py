@@ -230,7 +230,7 @@ class BayesianNMF(Estimator):
             # cost nothing, and their noise cancels within an epoch, so that the correction errs to the narrow side.
             batching="epochs",
             seed=seed,
-            init=model.start,
+            init=model.start_from(seed),
             collect=collectors,
             progress=False,
             monitor=watcher,
@@ -364,8 +364,8 @@ class BayesianNMF(Estimator):
             shape = (len(model.user_ids_), len(model.item_ids_))
             ones = np.ones(len(arrays["rated_indices"]), bool)
             model._seen = scipy.sparse.csr_array((ones, arrays["rated_indices"], arrays["rated_indptr"]), shape=shape)
-            for name, expected in model.model_.shapes.items():
-                if model.draws_[name].shape[1:] != _with_room(expected):
+            for name in model.model_.shapes:
+                if model.draws_[name].shape[1:] != _with_room(model.model_, name):
                     raise ValueError(f"the draws of {name!r} have the shape {model.draws_[name].shape}")
         return model
 
@@ -495,7 +495,7 @@ class _Watcher:
         self.prints = self.call is None and bool(progress) and is_interactive()
         self.iterations = iterations
         self.wanted = np.ceil(draws * np.sqrt(np.arange(1, keep + 1) / keep))  # numbers of draws, from 1
-        self.draws = {name: np.empty((keep, *_with_room(shape)), np.float16) for name, shape in model.shapes.items()}
+        self.draws = {name: np.empty((keep, *_with_room(model, name)), np.float16) for name in model.shapes}
         self.count = self.kept = 0
         self.began = self.told = time.perf_counter()
         self.clock: list[tuple[int, float]] = [(0, 0.0)]
@@ -506,11 +506,8 @@ class _Watcher:
         before, (self.count, theta) = self.count, (int(collected["latest"][0][0]), collected["latest"][1])
         if np.any((self.wanted > before) & (self.wanted <= self.count)):
             for name, values in theta.items():
-                kept = self.draws[name]
-                if values.ndim == 1:
-                    kept[self.kept] = values[0]
-                else:
-                    kept[self.kept, : values.shape[1]] = values[0]
+                place = self.draws[name][self.kept : self.kept + 1]
+                place[tuple(map(slice, values.shape))] = values
             self.kept += 1
         if (self.call is None and not self.prints) or (now - self.told < 1 and done < self.iterations):
             return
@@ -533,17 +530,17 @@ class _Watcher:
         return np.interp(steps, done, seconds)
 
 
-def _with_room(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a table with two more rows, for labels that were not seen; what belongs to no label as it is."""
-    return (shape[0] + 2, *shape[1:]) if shape else shape
+def _with_room(model: FactorModel, name: str) -> tuple[int, ...]:
+    """The shape of a variable, with two more rows for labels that were not seen where its rows are labels."""
+    shape = model.shapes[name]
+    return (shape[0] + 2, *shape[1:]) if name in model.rows else shape
 
 
 def _with_prior_rows(model: FactorModel, draws: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
     """Fill the two rows for labels that were not seen: the prior's mean, and a draw from the prior."""
     random = np.random.default_rng(seed)
-    for name, values in draws.items():
-        if values.ndim == 1:  # the precision, which belongs to no label
-            continue
+    for name in model.rows:
+        values = draws[name]
         shape = (values.shape[0], *values.shape[2:])
         values[:, -2] = model.prior_mean(name)
         if name.endswith("offset"):
