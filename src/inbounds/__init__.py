@@ -6,21 +6,18 @@ from inbounds import bars as bars  # first: see there
 from inbounds import data as data
 from inbounds import gradients as gradients
 from inbounds import preconditioners as preconditioners
-from inbounds import schedules as schedules
 from inbounds import transforms as transforms
 from inbounds import trees as trees
 from inbounds.from_numpyro import from_numpyro as from_numpyro
 from inbounds.kernels import Info as Info
 from inbounds.kernels import Kernel as Kernel
 from inbounds.kernels import baoab as baoab
-from inbounds.kernels import baselines as baselines
 from inbounds.kernels import lazy_rows as lazy_rows
 from inbounds.kernels import leimkuhler_matthews as leimkuhler_matthews
 from inbounds.kernels import sgld as sgld
 from inbounds.kernels import sgnht as sgnht
 from inbounds.later import imported_later
 from inbounds.posterior import Posterior as Posterior
-from inbounds.sampling import Checkpoint as Checkpoint
 from inbounds.sampling import Draws as Draws
 from inbounds.sampling import Interrupted as Interrupted
 from inbounds.sampling import Layout as Layout
@@ -32,15 +29,21 @@ from inbounds.sampling import sample as sample
 if TYPE_CHECKING:
     from inbounds import diagnostics as diagnostics
     from inbounds import models as models
+    from inbounds import schedules as schedules
     from inbounds import tuning as tuning
     from inbounds.diagnostics.check import check as check
+    from inbounds.kernels import baselines as baselines
+    from inbounds.sampling import Checkpoint as Checkpoint
     from inbounds.tuning import tune as tune
 
 __getattr__, __dir__ = imported_later(
     __name__,
     {
+        "Checkpoint": "inbounds.sampling.checkpoint",
+        "baselines": "inbounds.kernels.baselines",
         "diagnostics": "inbounds.diagnostics",
         "models": "inbounds.models",
+        "schedules": "inbounds.schedules",
         "tuning": "inbounds.tuning",
         "check": "inbounds.diagnostics.check",
         "tune": "inbounds.tuning",

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -262,6 +261,8 @@ def _agreed_counts(places: list[int], own: list[int], devices: int) -> tuple[int
     table = np.full(devices, -1, np.int64)
     table[places] = own
     if jax.process_count() > 1:
+        from jax.experimental import multihost_utils
+
         tables = np.asarray(multihost_utils.process_allgather(table.astype(np.int32)))
         table = tables.max(axis=0)
         if ((tables >= 0) & (tables != table)).any():

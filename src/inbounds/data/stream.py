@@ -26,16 +26,17 @@ import os
 import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from inbounds.data.arrays import Epochs
-from inbounds.data.catalog import DataError
-from inbounds.data.pieces import Leaves, Pieces, find_files, open_pieces, shuffled_copy, slices
 from inbounds.trees import PyTree
+
+if TYPE_CHECKING:  # what reads files is imported when there are some
+    from inbounds.data.pieces import Leaves, Pieces
 
 WINDOW_BYTES = 1 << 25
 BUFFERS = 3  # one in use, one ready, one being filled
@@ -74,6 +75,8 @@ def stream(
         raise ValueError(f"`window` must be at least 1 row; got {window}.")
     if memory < BUFFERS:
         raise ValueError(f"`memory` must be a number of bytes; got {memory}.")
+    from inbounds.data.pieces import open_pieces, shuffled_copy
+
     pieces = open_pieces(where, columns, shuffled)
     if cache is not None:
         pieces = shuffled_copy(pieces, cache, _origin(where, columns))
@@ -116,6 +119,8 @@ class Stream:
 
     def slices(self, rows: int) -> Iterator[PyTree]:
         """All the rows once, in the order on disk, `rows` at a time."""
+        from inbounds.data.pieces import slices
+
         for leaves in slices(self.pieces, rows):
             yield jax.tree.unflatten(self.pieces.treedef, leaves)
 
@@ -238,6 +243,8 @@ class Feed:
 
         `after` is what the computation on the last arrays returned: their memory is filled again once it is ready.
         """
+        from inbounds.data.catalog import DataError
+
         number = step // self._buffers.steps
         if number != self._number:
             jax.block_until_ready(after)
@@ -424,6 +431,8 @@ def _words(key: jax.Array) -> tuple[int, ...]:
 
 def _origin(where: Any, columns: Any) -> str:
     """What a cache was made from: names, sizes and times of the files, and the columns."""
+    from inbounds.data.pieces import find_files
+
     files: list[tuple] = []
     for leaf in jax.tree.leaves(where):
         if isinstance(leaf, str | os.PathLike):

@@ -1,6 +1,7 @@
 """How a chain moves: one algorithm a file, the same names in each."""
 
-from inbounds.kernels import baselines as baselines
+from typing import TYPE_CHECKING
+
 from inbounds.kernels.baoab import baoab as baoab
 from inbounds.kernels.base import Info as Info
 from inbounds.kernels.base import Kernel as Kernel
@@ -8,3 +9,9 @@ from inbounds.kernels.lazy_rows import lazy_rows as lazy_rows
 from inbounds.kernels.leimkuhler_matthews import leimkuhler_matthews as leimkuhler_matthews
 from inbounds.kernels.sgld import sgld as sgld
 from inbounds.kernels.sgnht import sgnht as sgnht
+from inbounds.later import imported_later
+
+if TYPE_CHECKING:
+    from inbounds.kernels import baselines as baselines
+
+__getattr__, __dir__ = imported_later(__name__, {"baselines": "inbounds.kernels.baselines"})

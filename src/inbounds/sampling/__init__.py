@@ -1,10 +1,17 @@
 """Who runs it: chunks, chains, progress, health."""
 
+from typing import TYPE_CHECKING
+
+from inbounds.later import imported_later
 from inbounds.sampling import collect as collect
-from inbounds.sampling.checkpoint import Checkpoint as Checkpoint
 from inbounds.sampling.devices import Layout as Layout
 from inbounds.sampling.devices import LostProcessError as LostProcessError
 from inbounds.sampling.draws import Draws as Draws
 from inbounds.sampling.driver import sample as sample
 from inbounds.sampling.health import NonFiniteError as NonFiniteError
 from inbounds.sampling.interrupts import Interrupted as Interrupted
+
+if TYPE_CHECKING:
+    from inbounds.sampling.checkpoint import Checkpoint as Checkpoint
+
+__getattr__, __dir__ = imported_later(__name__, {"Checkpoint": "inbounds.sampling.checkpoint"})

@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -317,6 +316,8 @@ def to_host(tree: PyTree) -> PyTree:
     def one(leaf):
         if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated:
             return leaf
+        from jax.experimental import multihost_utils  # here, as elsewhere: most runs have one process
+
         return multihost_utils.process_allgather(leaf, tiled=True)
 
     return tree if jax.process_count() == 1 else jax.tree.map(one, tree)
@@ -332,7 +333,11 @@ def own_shards(tree: PyTree) -> list[PyTree]:
 
 def agreed(number: int) -> int:
     """Process 0's number, in every process: clocks differ, and all must run the same chunks."""
-    return number if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+    if jax.process_count() == 1:
+        return number
+    from jax.experimental import multihost_utils
+
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
 def is_first_process() -> bool:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +20,16 @@ from inbounds.kernels.base import Kernel, as_parameters
 from inbounds.noise import threefry
 from inbounds.posterior import is_distribution
 from inbounds.sampling import health
-from inbounds.sampling.checkpoint import Checkpoint, Checkpointer
 from inbounds.sampling.collect import as_collector
 from inbounds.sampling.devices import Layout, agreed, as_layout, is_first_process, lost_process, own_shards, to_host
 from inbounds.sampling.draws import Draws, Record
-from inbounds.sampling.fingerprint import environment, fingerprint
 from inbounds.sampling.interrupts import Interrupts
 from inbounds.sampling.program import Carry, Keys, Program, as_key, refresh, run_chunk
 from inbounds.sampling.progress import ProgressBar
 from inbounds.trees import PyTree
+
+if TYPE_CHECKING:
+    from inbounds.sampling.checkpoint import Checkpoint, Checkpointer
 
 CHUNK_SECONDS = 0.3  # between two looks at the bar, the health of the chains, and Ctrl-C
 
@@ -163,6 +164,9 @@ class _Run:
             raise ValueError("resume=True needs the `checkpoint` folder that the interrupted run was given.")
         if store is None and checkpoint is None:
             return carry
+        from inbounds.sampling.checkpoint import Checkpoint, Checkpointer
+        from inbounds.sampling.fingerprint import environment, fingerprint
+
         program, loaded = self.program, None
         phi = jax.eval_shape(program.kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
         sizes = self.record.step_size
