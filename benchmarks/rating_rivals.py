@@ -1,6 +1,7 @@
 """RMSE against seconds on MovieLens 1M: our factors beside SMURFF, myFM and cmfrec, which people would take instead.
 
-    python benchmarks/rating_rivals.py --data FOLDER [--seeds 3] [--only NAME ...] [--again all]
+    python benchmarks/rating_rivals.py --data FOLDER [--seeds 2] [--only NAME ...] [--again all]
+    python benchmarks/rating_rivals.py --memory
 
 Rank 20, the ratings cut 75 : 12.5 : 12.5 by `Ratings.split(seed=0)`: 75% to fit, the last 12.5% to measure; predictions are
 not cut to the range of the ratings. Every fit has a process and two cores to itself; a rival runs in an environment of its own under
@@ -10,7 +11,9 @@ not in them. Samplers give the error of their running average sweep by sweep; cm
 come with and without the time in which JAX traces and compiles.
 
 Runs are kept in the JSON file as they finish, and a run that is there is not repeated unless --again names its
-contestant, or all.
+contestant, or all. A seed takes about six minutes, half of them myFM's.
+
+--memory instead fits generated ratings of MovieLens 10M's shape at rank 50, ten draws kept, and prints the most memory that the process had.
 """
 
 from __future__ import annotations
@@ -110,6 +113,23 @@ def fit_ours(name: str, data: str | None, seed: int) -> dict[str, Any]:
         "rmse": history["rmse"].round(5).tolist(),
         "fit": total,
     }
+
+
+def peak_memory() -> dict[str, Any]:
+    """Gigabytes at most, of a process that does nothing else: once the ratings are drawn, and after the fit."""
+    from resource import RUSAGE_SELF, getrusage
+
+    import inbounds as ib
+
+    def gigabytes() -> float:
+        return getrusage(RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+    ratings = ib.data.generate_ratings()
+    found: dict[str, Any] = {"ratings": gigabytes()}
+    model = ib.models.BayesianNMF(50, likelihood="gaussian", offsets=True, iterations=40, keep=10, progress=False)
+    began = time.perf_counter()
+    model.fit(ratings)
+    return found | {"fit": gigabytes(), "seconds": time.perf_counter() - began}
 
 
 def _covered(spans: list[tuple[float, float]], until: np.ndarray) -> np.ndarray:
@@ -235,16 +255,20 @@ def picture(summaries: dict[str, dict[str, Any]], baselines: dict[str, float], s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder of the catalog; INBOUNDS_DATA or the cache when left out")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=[*OURS, *RIVALS], default=[*OURS, *RIVALS], metavar="NAME")
     parser.add_argument("--again", nargs="+", choices=["all", *OURS, *RIVALS], default=[], metavar="NAME")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "rating_rivals.json")
     parser.add_argument(
         "--picture", type=Path, default=HERE.parent / "docs" / "rating-rivals", help="without its ending"
     )
+    parser.add_argument("--memory", action="store_true", help="peak memory at MovieLens 10M's shape, and nothing else")
     parser.add_argument("--ours", choices=list(OURS), help=argparse.SUPPRESS)  # a fit of ours in a process of its own
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.memory:
+        print(json.dumps(peak_memory()))
+        return
     if options.ours:
         print(json.dumps(fit_ours(options.ours, options.data, options.seed)))
         return

@@ -106,6 +106,21 @@ def test_the_gradient_variance_is_that_of_minibatches(ratings, likelihood, offse
         assert 0.5 < np.mean(found[name]) / np.mean(expected[name]) < 2.0, name
 
 
+def test_the_coupling_is_a_bilinear_form_of_factors_and_a_one(ratings):
+    model = FactorModel.of(ratings, 3, "gaussian", offsets=True)
+    theta = jax.tree.map(np.asarray, model.start_from(0))
+    factors = np.sum((theta["W"][ratings.user] - 2) * (theta["H"][ratings.item] - 2), axis=1)
+    expected = np.sqrt(0.15 / 3) * factors  # where the coupling is at its prior mean
+    np.testing.assert_allclose(model.predictor(theta, ratings.user, ratings.item), expected, atol=1e-5)
+    random = np.random.default_rng(1)
+    theta |= {name: random.standard_normal(model.shapes[name]) for name in ("coupling", "user_offset", "item_offset")}
+    w, h = (np.insert(theta[name] - 2, 0, 1.0, axis=1) for name in ("W", "H"))
+    table = theta["user_offset"][:, None] + theta["item_offset"] + w @ theta["coupling"] @ h.T
+    theta = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), theta)
+    found = model.predictor(theta, ratings.user, ratings.item)
+    np.testing.assert_allclose(found, table[ratings.user, ratings.item], atol=1e-4)
+
+
 def test_the_prior_mean_matches_the_ratings(ratings):
     model = FactorModel.of(ratings, 20)
     assert model.rank / model.prior_rate**2 == pytest.approx(ratings.rating.mean(), rel=1e-6)
