@@ -7,8 +7,9 @@ all that is left of a step is noise, transform and update. In the *regression* (
 a minibatch) the gradient is two products of matrices, and dominates. "none" is the same density as if its support were the real line.
 
 Every transform runs the same number of steps through `ib.sample`, one after the other in many rounds; what counts is the ratio to "none"
-within a round. A collector of one number takes the place of stored draws, the clock is the driver's own (`draws.seconds`: neither
-starts nor compilation), and a run is one or two chunks. Needs the core of the library alone, and runs on whatever device JAX finds.
+within a round. A collector of one number takes the place of stored draws, and the clock is the driver's own (`draws.seconds`). A step's time
+is the difference between a run and one twice as long, because the start (phi of theta: for some transforms Newton's iteration) may still
+be under way on the device when the clock starts. Needs the core of the library alone, and runs on whatever device JAX finds.
 
 The *floor* of a step is the time in which its state can be read and written once, at the bandwidth that `y = x + 1` over a large array
 reaches in the same run. It is a floor for states that do not fit the caches, and says nothing of products of matrices.
@@ -71,11 +72,11 @@ MODELS = {"bare": bare, "regression": regression}
 
 
 def steps_for(model, size):
-    """A run of some hundredths to tenths of a second; on accelerators whole blocks of the driver, 512 steps."""
+    """Enough for some hundredths to tenths of a second."""
     if jax.default_backend() != "cpu":
-        fast = 4_096 if size <= 1e5 else 2_048 if size <= 1e6 else 512
-        return fast if model == "bare" else fast // 4
-    return int(min(512, max(1 if model == "regression" else 2, (1e7 if model == "bare" else 2e6) // size)))
+        fast = 2_048 if size <= 1e5 else 1_024 if size <= 1e6 else 256
+        return fast if model == "bare" else fast // 8
+    return int(np.clip(1e8 // size, 8, 512) if model == "bare" else np.clip(1e7 // size, 4, 128))
 
 
 def contestants(model, size):
@@ -88,12 +89,15 @@ def contestants(model, size):
         start = np.full(shape, 1 / GROUP if name == "softmax" else 0.5, np.float32)
         kernel = ib.sgld(ib.Posterior(supports={"w": support}, **parts), None if name == REFERENCE else name)
 
-        def run():
+        def seconds(turns):
             draws = ib.sample(
-                kernel, STEP_SIZE, steps, thin=steps, init={"w": start}, progress=False,
+                kernel, STEP_SIZE, turns * steps, thin=steps, init={"w": start}, progress=False,
                 collect=ib.collect.predictive_mean(_first), **settings,
             )  # fmt: skip
-            return 1e6 * draws.seconds / steps
+            return draws.seconds
+
+        def run():
+            return 1e6 * (seconds(2) - seconds(1)) / steps
 
         return run
 
