@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
+from scipy.special import betaln
 
 from inbounds import transforms as tf
 from inbounds.data.arrays import check_data, is_source, num_data
@@ -116,10 +117,8 @@ class Posterior:
             return self._log_prior(theta)
         if self.priors is None:
             return jnp.zeros(())
-        terms = jax.tree.map(
-            lambda prior, value: jnp.sum(prior.log_prob(value)), self.priors, theta, is_leaf=is_distribution
-        )
-        return jnp.sum(jnp.stack(jax.tree.leaves(terms)))
+        terms: list[Any] = jax.tree.leaves(jax.tree.map(_log_density, self.priors, theta, is_leaf=is_distribution))
+        return sum(terms[1:], terms[0])
 
     def start(self, key: jax.Array) -> PyTree:
         """A start inside the support: a draw from the prior pulled towards its middle, or the image of phi = 0."""
@@ -257,6 +256,15 @@ def base_of(prior: dist.Distribution) -> dist.Distribution:
     while isinstance(prior, dist.ExpandedDistribution | dist.Independent):
         prior = prior.base_dist
     return prior
+
+
+def _log_density(prior: dist.Distribution, value: jax.Array) -> jax.Array:
+    """log p(value), summed. That of Beta does without NumPyro's detour through Dirichlet, which takes a third of a step."""
+    base = base_of(prior)
+    if type(base) is not dist.Beta or isinstance(base.concentration1, jax.core.Tracer):
+        return jnp.sum(prior.log_prob(value))
+    a, b = (np.asarray(shape, value.dtype) for shape in (base.concentration1, base.concentration0))
+    return jnp.sum((a - 1) * jnp.log(value) + (b - 1) * jnp.log1p(-value) - betaln(a, b))
 
 
 def _size(prior: dist.Distribution) -> int:
