@@ -126,7 +126,7 @@ def peak_memory() -> dict[str, Any]:
 
     ratings = ib.data.generate_ratings()
     found: dict[str, Any] = {"ratings": gigabytes()}
-    model = ib.models.BayesianNMF(50, likelihood="gaussian", offsets=True, iterations=40, keep=10, progress=False)
+    model = ib.models.BayesianNMF(50, likelihood="gaussian", offsets=True, iterations=100, keep=10, progress=False)
     began = time.perf_counter()
     model.fit(ratings)
     return found | {"fit": gigabytes(), "seconds": time.perf_counter() - began}

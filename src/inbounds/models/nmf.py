@@ -32,7 +32,7 @@ from inbounds.sampling import sample
 from inbounds.trees import PyTree
 
 KERNELS: dict[str, Any] = {"sgld": sgld, "leimkuhler_matthews": leimkuhler_matthews}
-EVALUATE_EVERY = 25  # steps between two draws that enter the averages
+EVALUATE_EVERY = (5, 25)  # steps between two draws that enter the averages: at least, at most
 PAIRS = 2**15  # predicted at once
 
 
@@ -137,7 +137,7 @@ class BayesianNMF(Estimator):
         iterations: steps of the chain.
         batch_size: ratings a step; None for four times as many as there are users and items: with fewer, the noise of the
             gradient and not the dynamics sets the step size.
-        keep: draws kept (in half precision) to predict pairs that were not asked for during `fit`. They lie the denser the later:
+        keep: draws kept at most (in half precision) to predict pairs that were not asked for during `fit`. They lie the denser the later:
             draw t of the chain weighs t in every average, so that no burn-in has to be chosen.
         validation: share of the ratings held out for the curve in `history_` and the width of the intervals; 0 for none.
         progress: print the validation RMSE on a terminal; True, False, or a function that gets a dict.
@@ -211,8 +211,8 @@ class BayesianNMF(Estimator):
         self._seen = _rated(ratings)
 
         # Kept draws are nearest at the end of the run, half as far apart as if they were spread evenly.
-        spacing = max(1, self.iterations // (2 * self.keep))
-        thin = min(EVALUATE_EVERY, spacing)
+        spacing = min(max(EVALUATE_EVERY[0], self.iterations // (2 * self.keep)), self.iterations)
+        thin = min(EVALUATE_EVERY[1], spacing)
         draws = self.iterations // thin
         collectors: dict[str, Any] = {"latest": Latest()}
         if len(held_out):
