@@ -18,9 +18,10 @@ from inbounds.trees import PyTree, variable_name
 
 QUANTILES = (0.05, 0.5, 0.95)
 UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it
-TILE_NUMBERS = 2**14  # turned from phi to theta in one call,
+TILE_NUMBERS = 2**15  # turned from phi to theta in one call,
 TILE_DRAWS = 16  # or those of so many draws, since a call has a cost of its own,
-MOST_TILE_NUMBERS = 2**22  # but no more than these
+MOST_TILE_NUMBERS = 2**22  # but no more than these;
+AHEAD = 3  # calls that are under way at most, while others wait to be fetched
 
 
 @dataclass
@@ -237,16 +238,16 @@ class Record:
         first, last = start // thin, end // thin
         skip = max(0, self.burn_in // thin - first)
         counts = (np.arange(first + skip, last) + 1) * thin
-        sampled = np.broadcast_to(self.program.samples(counts), counts.shape)
-        if not sampled.any():
-            return
         part: Any = slice(skip, last - first)
-        if not sampled.all():
-            part = np.flatnonzero(sampled) + skip
-        mostly = 2 * int(sampled.sum()) > self.program.chunk_rows
+        sampled = self.program.samples(counts)
+        if sampled is not True and not np.all(sampled):
+            part, counts = np.flatnonzero(sampled) + skip, counts[sampled]
+        if not counts.size:
+            return
+        mostly = 2 * counts.size > self.program.chunk_rows
         # A copy, so that the rest of the chunk's buffer is freed, where that is worth it.
         kept = jax.tree.map(lambda leaf: np.asarray(leaf)[part] if mostly else np.array(np.asarray(leaf)[part]), rows)
-        self.keep(kept, counts[sampled])
+        self.keep(kept, counts)
 
     def keep(self, rows: Rows, counts: np.ndarray) -> None:
         """Put kept rows, axes (row, chain), where they belong."""
@@ -345,7 +346,7 @@ def _in_tiles(function: Callable, of: Any, draws: PyTree, first: int) -> PyTree:
     width = sum(leaf.size // max(1, total) for leaf in leaves)
     draws_at_once = min(max(TILE_NUMBERS // max(1, width), TILE_DRAWS), MOST_TILE_NUMBERS // max(1, width))
     tile = 2 ** int(math.log2(max(1, draws_at_once)))
-    made: list[PyTree] = []
+    made: list[_Tile] = []
     done = 0
     while done < total:
         place = (first + done) % tile
@@ -353,11 +354,23 @@ def _in_tiles(function: Callable, of: Any, draws: PyTree, first: int) -> PyTree:
         some = jax.tree.map(lambda leaf, i=done, n=count: np.asarray(leaf[:, i : i + n]), draws)
         if count < tile:
             some = jax.tree.map(lambda leaf, i=place: _padded(leaf, i, tile), some)
-        # Awaited, so that the device never holds more than one.
-        result = jax.tree.map(np.asarray, function(of, some))
-        made.append(jax.tree.map(lambda leaf, i=place, n=count: leaf[:, i : i + n], result))
+        made.append(_Tile(function(of, some), place, count))
+        if len(made) > AHEAD:
+            made[-1 - AHEAD].fetch()
         done += count
-    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *made)
+    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *(one.fetch() for one in made))
+
+
+class _Tile:
+    """A result on its way from the device."""
+
+    def __init__(self, result: PyTree, place: int, count: int):
+        self.result = result
+        self.part = slice(place, place + count)
+
+    def fetch(self) -> PyTree:
+        self.result = jax.tree.map(np.asarray, self.result)
+        return jax.tree.map(lambda leaf: leaf[:, self.part], self.result)
 
 
 def _padded(some: np.ndarray, place: int, tile: int) -> np.ndarray:

@@ -99,8 +99,9 @@ def sample(
     layout = as_layout(devices)
     if layout is not None:
         layout.check(posterior, kernel.estimator, num_chains)
-    noise_words, batch_words, start_words, shuffle_words = _derived(_words_of(int(seed)), 4)
-    keys = Keys(*(jax.device_put(_derived(words, num_chains)) for words in (noise_words, batch_words)))
+    words = _derived(_words_of(int(seed)), 4)
+    _, batch_words, start_words, shuffle_words = words
+    keys = Keys(*_derived(words[:2], num_chains))
     schedule, size = _check_step_size(step_size, num_steps, num_chains)
     collector = as_collector(collect)
     starts = _starts(kernel, init, num_chains, start_words, layout)
@@ -110,7 +111,7 @@ def sample(
     source = source_for(posterior.data, *wanted) if layout is None else layout.source(posterior, *wanted, one)
     if layout is None and getattr(source, "reads_device", False):
         source = replace(source, data=posterior.placed_data)  # type: ignore[type-var]
-    arrays = source.prepare(as_key(shuffle_words))
+    arrays = None if posterior.data is None else source.prepare(as_key(shuffle_words))
     if hasattr(source, "chain_keys"):  # data from disk number the chains
         keys = keys._replace(batch=source.chain_keys(num_chains, as_key(batch_words)))
     _check_model(posterior, one, source, arrays, keys)
@@ -173,6 +174,7 @@ class _Run:
         kept = "memory" if store is None else "a store"
         identity = fingerprint(program, phi=phi, step_size=sizes, burn_in=self.burn_in, draws_in=kept, **settings)
         if checkpoint is not None:
+            self.keys = jax.device_put(self.keys)  # Orbax asks where they are
             options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
             self.checkpointer = Checkpointer(options, identity, environment(), resume)
             loaded = self.checkpointer.load(carry, self.keys, self.num_steps) if resume else None
@@ -506,7 +508,7 @@ def _words_of(seed: int) -> np.ndarray:
 
 
 def _derived(words: np.ndarray, count: int) -> np.ndarray:
-    """The words of `count` keys, a row each: `jax.random.split`, and `jax.random.fold_in` of 0, 1, ..."""
+    """The words of `count` keys from one or from several, axes (..., key, word): `jax.random.split`, or `fold_in` of 0, 1, ..."""
     number: Any = np.arange(count, dtype=np.uint32)  # NumPy's, which `threefry` does not know that it takes too
-    key: Any = words[:, None]
-    return np.stack(threefry(key[0], key[1], np.zeros_like(number), number, rounds=20), axis=1)
+    key: Any = words[..., None]
+    return np.stack(threefry(key[..., 0, :], key[..., 1, :], np.zeros_like(number), number, rounds=20), axis=-1)

@@ -244,7 +244,7 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
     steps = start + jnp.arange(most)
     phi = jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
     size = trees.size(phi)
-    normals = _for_every_chain(program, partial(_normals, program, phi, start), keys.noise)
+    normals = _normals_of_chains(program, phi, start, keys.noise)
     if program.layout is not None:
         normals = program.layout.everywhere(normals)
     plan = _for_every_chain(program, lambda key: program.source.plan(key, steps), keys.batch)
@@ -253,8 +253,7 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
 
     def turn(index, loop):
         state, rows = loop
-        own = lax.dynamic_slice_in_dim(normals, index * size, size)
-        noise = jax.vmap(partial(trees.cut_like, phi), in_axes=1)(own)
+        noise = jax.vmap(partial(trees.cut_like, phi))(lax.dynamic_slice_in_dim(normals, index * size, size, axis=1))
         plan, scheduled = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), inputs)
         state, info = _step(program, state, noise, plan, arrays, step_size if scheduled is None else scheduled, True)
         row = Rows(jax.vmap(kernel.proxy)(state), info)
@@ -269,6 +268,12 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
         collected, rows = _collect(program, collected, rows.phi, kept), Rows(None, rows.info)
     carry = Carry(state, collected)
     return carry, rows, finite_variables(program, carry)
+
+
+def _normals_of_chains(program: Program, phi: PyTree, start: jax.Array, keys: jax.Array) -> jax.Array:
+    if program.num_chains == 1:  # as in `_step`
+        return _normals(program, phi, start, keys[0])[None]
+    return jax.vmap(partial(_normals, program, phi, start))(keys)
 
 
 def _normals(program: Program, phi: PyTree, start: jax.Array, key: jax.Array) -> jax.Array:
