@@ -8,7 +8,9 @@ mean a pass over memory of their own, and lose, on a CPU as on a GPU), but the r
 vector instructions, and there are 13 of them instead of 20. Thirteen are the least for which the authors of Random123 know of no
 statistical flaw of Threefry-2x32 (comments of its threefry.h, 2011); 20 are their margin of safety. Of 64-bit words, which are not used
 here, 13 fail a WeightDistrib test longer than BigCrush's (same place), and one test of BigCrush (GROMACS, whose default generator
-that is). Keys are still derived by `jax.random`, with 20.
+that is). Eleven tests of our own (bits alone and against their neighbours, Hamming weights, WeightDistrib, pairs, maxima, birthday
+spacings) on 1.07e9 words, with counters, streams, keys or steps in order and with keys and counters interleaved, find nothing at 13
+rounds, and fail at 9 on a tenth of the words. Keys are still derived by `jax.random`, with 20.
 
 A word becomes a normal by one polynomial of the logarithm of the tail, without branches, and without the square root of
 `lax.erf_inv`. On a CPU a normal inside an update costs 4 nanoseconds where that of `jax.random` costs 10 (38 where the last axis is
