@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import scipy.stats
 from numpyro.distributions import constraints
 
 import inbounds as ib
@@ -101,3 +102,25 @@ def test_a_prior_without_a_sum_is_refused():
     posterior = ib.Posterior(supports={"w": constraints.real}, log_prior=lambda t: -jnp.square(t["w"]) * jnp.ones(2))
     with pytest.raises(ValueError, match="must be a scalar"):
         ib.sample(ib.sgld(posterior), 0.1, 10)
+
+
+def test_starts_drawn_on_the_host_have_the_law_of_those_drawn_by_jax():
+    priors = {
+        "gamma": dist.Gamma(0.05, 1.0),
+        "scale": dist.HalfNormal(2.0).expand([3]),
+        "uniform": dist.Uniform(1e6, 1e6 + 1.0),
+        "cauchy": dist.Cauchy(0.0, 1e3),
+    }
+    posterior = ib.Posterior(priors)
+    words = np.random.default_rng(0).integers(2**32, size=(500, 2)).astype(np.uint32)
+    here, there = posterior.starts_on_host(words), jax.vmap(posterior.start)(jax.random.wrap_key_data(words))
+    ib.sgld(posterior).space.check(here)
+    for name in priors:
+        assert here[name].shape == there[name].shape
+        assert here[name].dtype == there[name].dtype
+        assert scipy.stats.ks_2samp(here[name].ravel(), np.asarray(there[name]).ravel()).pvalue > 1e-3
+
+
+def test_starts_that_numpy_cannot_draw_are_left_to_jax():
+    assert ib.Posterior({"x": dist.Dirichlet(np.ones(3))}).starts_on_host(np.zeros((1, 2), np.uint32)) is None
+    assert ib.Posterior({"x": dist.Normal().expand([100_000])}).starts_on_host(np.zeros((1, 2), np.uint32)) is None

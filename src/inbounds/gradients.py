@@ -65,6 +65,7 @@ class _Minibatch:
 
     refresh_every: int | None = None
     reads_all_data = False  # whether it looks at all the data at once now and then
+    is_plain = True  # whether the estimate is the gradient of the prior and of the scaled likelihood, and no more
 
     def __init__(self, posterior: Posterior, variance: str, smoothing: float):
         self.posterior = posterior
@@ -125,7 +126,7 @@ class _Minibatch:
         """Two half batches cost what one whole costs; half their difference has the variance of their mean."""
         total = _batch_size(batch)
         half = _half(total)
-        if type(self) is _Minibatch and self.posterior.gradient is None and trees.size(theta) <= total:
+        if self.is_plain and self.posterior.gradient is None and trees.size(theta) <= total:
             return self._one_pass(theta, batch, total)
         first = self.gradient(state, theta, jax.tree.map(lambda x: x[:half], batch))
         second = self.gradient(state, theta, jax.tree.map(lambda x: x[half:], batch))
@@ -215,6 +216,7 @@ class _ControlVariate(_Minibatch):
     """The minibatch estimate of the difference to a centre, plus the exact gradient at the centre."""
 
     reads_all_data = True
+    is_plain = False
 
     def __init__(self, posterior: Posterior, center: PyTree, every: int | None, variance: str, smoothing: float):
         if posterior.log_likelihood is None:

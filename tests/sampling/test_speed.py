@@ -101,6 +101,36 @@ def test_a_second_run_compiles_nothing_whatever_its_length_seed_and_step_size(mo
     assert not compiled
 
 
+def test_a_first_run_compiles_three_programs():
+    """States from starts, the chunk, and theta from phi: anything else would be a computation that belongs on the host."""
+    kernel = ib.sgld(ib.Posterior({"a": dist.Gamma(0.5, 2.0), "b": dist.Beta(2.0, 2.0).expand([2])}))
+    with compilations() as compiled:
+        ib.sample(kernel, 1e-4, 8, progress=False, num_chains=2).theta  # noqa: B018
+    assert compiled[COMPILATION] <= 3
+
+
+def test_the_likelihood_is_traced_twice_for_its_shapes_and_for_the_chunk():
+    traces = []
+
+    def log_likelihood(theta, batch):
+        traces.append(batch.shape)
+        return -jnp.square(batch - theta["x"])
+
+    kernel = ib.sgld(ib.Posterior({"x": dist.Normal(0.0, 1.0)}, log_likelihood, np.zeros(20, np.float32)))
+    ib.sample(kernel, 1e-4, 8, batch_size=5, progress=False)
+    ib.sample(kernel, 1e-4, 8, batch_size=5, progress=False, seed=1)
+    assert traces == [(5,), (5,)]
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**31 + 5])
+def test_keys_are_those_of_jax_random(seed):
+    words = driver._derived(driver._words_of(seed), 4)
+    keys = jax.random.split(jax.random.key(seed), 4)
+    assert np.array_equal(words, jax.random.key_data(keys))
+    folded = [jax.random.key_data(jax.random.fold_in(keys[1], chain)) for chain in range(3)]
+    assert np.array_equal(driver._derived(words, 3)[1], folded)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_runs_leave_nothing_on_the_device(model):
     run = first_run(model).again

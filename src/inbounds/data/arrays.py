@@ -89,10 +89,11 @@ class NoData:
 
 @dataclass(frozen=True, eq=False)
 class _FromArrays:
-    """Shared by the sources over arrays: the data, and how many rows a minibatch has."""
+    """Shared by the sources over arrays: the data, how many rows a minibatch has, and what the run's devices are."""
 
     data: PyTree
     batch_size: int
+    platform: str = "cpu"
 
     @property
     def reads_device(self) -> bool:
@@ -132,22 +133,22 @@ class Epochs(_FromArrays):
 
     @property
     def reads_device(self) -> bool:
-        return self._wide or jax.default_backend() != "cpu"
+        return self._wide or self.platform != "cpu"
 
     @property
     def _wide(self) -> bool:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self.data)) >= WIDE * self._rows
 
     def prepare(self, key: jax.Array) -> PyTree:
-        if jax.default_backend() != "cpu":
-            data, ring = jax.tree.map(jnp.asarray, self.data), _ring(self._rows, self.batch_size, key)
+        if self.platform != "cpu":
+            data, ring = jax.device_put(self.data), _ring(self._rows, self.batch_size, key)
             return (data, ring) if self._wide else _rows_of(data, ring)
         # NumPy shuffles ten times faster than a sort of random keys.
         order = np.random.default_rng(np.asarray(jax.random.key_data(key))).permutation(self._rows).astype(np.int32)
         here = np.concatenate([order, order[: self.batch_size]])
         if self._wide:
-            return jax.tree.map(jnp.asarray, (self.data, here))
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf[here]), self.data)
+            return jax.device_put((self.data, here))
+        return jax.tree.map(lambda leaf: jax.device_put(leaf[here]), self.data)
 
     def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
         batches = -(-self._rows // self.batch_size)
@@ -184,7 +185,7 @@ class WithReplacement(_FromArrays):
         return self.batch_size
 
     def prepare(self, key: jax.Array) -> PyTree:
-        return jax.tree.map(jnp.asarray, self.data)
+        return jax.device_put(self.data)
 
     def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
         return _random_rows(key, steps, self.batch_size, self._rows)
@@ -207,8 +208,8 @@ def _random_rows(key: jax.Array, numbers: jax.Array, count: int, rows: int) -> j
 BATCHING: dict[str, Any] = {"epochs": Epochs, "replacement": WithReplacement}
 
 
-def source_for(data: PyTree, batch_size: int | None, batching: str) -> MinibatchSource:
-    """The source that `sample` uses for these data."""
+def source_for(data: PyTree, batch_size: int | None, batching: str, platform: str | None = None) -> MinibatchSource:
+    """The source that `sample` uses for these data on devices of a platform, by default JAX's own choice."""
     if data is None:
         if batch_size is not None:
             raise ValueError(f"batch_size={batch_size}, but the posterior has no data. Leave `batch_size` out.")
@@ -220,7 +221,8 @@ def source_for(data: PyTree, batch_size: int | None, batching: str) -> Minibatch
     rows = num_data(data)
     assert rows is not None
     check_batch(batch_size, batching, rows)
-    return BATCHING[batching](data, rows if batch_size is None else int(batch_size))
+    size = rows if batch_size is None else int(batch_size)
+    return BATCHING[batching](data, size, jax.default_backend() if platform is None else platform)
 
 
 def check_batch(batch_size: int | None, batching: str, rows: int) -> None:

@@ -161,7 +161,7 @@ class Layout:
         data = posterior.data
         if not self.spreads or data is None:
             self._check_shard(theta, {})
-            return source_for(data, batch_size, batching)
+            return source_for(data, batch_size, batching, platform_of(self))
         if is_source(data):
             what = "Data on disk" if is_stream(data) else f"Data from {type(data).__name__}"
             raise ValueError(

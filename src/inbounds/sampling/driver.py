@@ -21,7 +21,16 @@ from inbounds.noise import threefry
 from inbounds.posterior import is_distribution
 from inbounds.sampling import health
 from inbounds.sampling.collect import as_collector
-from inbounds.sampling.devices import Layout, agreed, as_layout, is_first_process, lost_process, own_shards, to_host
+from inbounds.sampling.devices import (
+    Layout,
+    agreed,
+    as_layout,
+    is_first_process,
+    lost_process,
+    own_shards,
+    platform_of,
+    to_host,
+)
 from inbounds.sampling.draws import Draws, Record
 from inbounds.sampling.interrupts import Interrupts
 from inbounds.sampling.program import Carry, Keys, Program, as_key, refresh, run_chunk
@@ -108,9 +117,12 @@ def sample(
     _check_phases(schedule, num_steps, burn_in, thin)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), starts)
     wanted = posterior.batch_size if batch_size is None else batch_size, _batching(kernel, batching)
-    source = source_for(posterior.data, *wanted) if layout is None else layout.source(posterior, *wanted, one)
-    if layout is None and getattr(source, "reads_device", False):
-        source = replace(source, data=posterior.placed_data)  # type: ignore[type-var]
+    if layout is not None:
+        source = layout.source(posterior, *wanted, one)
+    else:
+        source = source_for(posterior.data, *wanted, platform_of(layout))
+        if getattr(source, "reads_device", False):
+            source = replace(source, data=posterior.placed_data)  # type: ignore[type-var]
     arrays = None if posterior.data is None else source.prepare(as_key(shuffle_words))
     if hasattr(source, "chain_keys"):  # data from disk number the chains
         keys = keys._replace(batch=source.chain_keys(num_chains, as_key(batch_words)))
