@@ -186,7 +186,8 @@ class _Run:
         kept = "memory" if store is None else "a store"
         identity = fingerprint(program, phi=phi, step_size=sizes, burn_in=self.burn_in, draws_in=kept, **settings)
         if checkpoint is not None:
-            self.keys = jax.device_put(self.keys)  # Orbax asks where they are
+            if program.layout is None:
+                self.keys = jax.device_put(self.keys)  # Orbax asks where they are
             options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
             self.checkpointer = Checkpointer(options, identity, environment(), resume)
             loaded = self.checkpointer.load(carry, self.keys, self.num_steps) if resume else None
