@@ -132,6 +132,19 @@ def compare(name, key, phi, found, reference, tolerance):
     assert not wrong.any(), f"{name}: {key} at (phi, found, exact) {worst}"
 
 
+@pytest.mark.parametrize("name", ["softplus", "icll", "integrated_probit", "sigmoid"])
+def test_the_forms_that_accelerators_take_are_as_good(name, monkeypatch):
+    phi = points(np.float32)
+    found = evaluate(name, "unit", phi)
+    monkeypatch.setattr(transforms.special, "by_hand", lambda x: False)
+    transform = place(name)
+    theta, slope = jax.jit(
+        lambda p: (transform(p), transform.pull_back(p, transform.evaluation_point(p), jnp.ones_like(p)))
+    )(phi)
+    np.testing.assert_allclose(theta, found["theta"], rtol=2e-6, atol=1e-37)
+    np.testing.assert_allclose(slope, found["drift"], rtol=4e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize(("name", "support"), PLACED)
 def test_every_quantity_is_finite_and_theta_inside_for_every_float(name, support):
     transform, found = place(name, support), evaluate(name, support, EXTREME.astype(np.float32))
