@@ -230,6 +230,7 @@ class _Run:
                 carry, rows, finite = self.chunk(carry, done, blocks, self.num_steps)
                 after = min(self.num_steps, done + blocks * length)
                 self.record.add(rows, done, after)
+                del rows  # before the next chunk makes its own
                 if self.throws and not _all_finite(finite):
                     raise self._diagnose(before, carry, done, began)
                 bar.update(after - done)
