@@ -43,7 +43,8 @@ def test_kernels_make_the_step_that_the_quadrature_integrates(name, corrected, f
     y, eta, delta = (jnp.asarray(a.ravel()) for a in np.meshgrid(np.linspace(-9, 9, 19), [-2.0, 0.3, 1.7], [-1.0, 0.6]))
     phi = y + jnp.sqrt(eps / 2) * eta
     template = jax.vmap(kernel.init)({"theta": jnp.full(y.shape, 0.5)})
-    state = template._replace(base={"theta": y}, kick={"theta": eta}, phi={"theta": phi})
+    spread = jnp.full(y.shape, jnp.sqrt(eps / 2))
+    state = template._replace(base={"theta": y}, kick={"theta": eta}, spread={"theta": spread})
     after, _ = jax.vmap(lambda s, z: kernel.update({"theta": jnp.zeros(())}, s, z, eps))(state, delta)
     theta = transform(phi)
     slope = transform.derivative(phi)

@@ -26,10 +26,15 @@ from inbounds.trees import PyTree
 
 class State(NamedTuple):
     base: PyTree  # y
-    kick: PyTree  # the noise eta that made phi of y, and moves y in the next step
-    phi: PyTree
+    kick: PyTree  # the noise eta that makes phi of y, and moves y in the next step
+    spread: PyTree  # what multiplies it in phi, with as many axes as y
     estimator: Any
     preconditioner: Any
+
+    @property
+    def phi(self) -> PyTree:
+        """Made when asked for: to keep it would be one more array to read and to write in every step."""
+        return jax.tree.map(lambda y, s, z: y + s * z, self.base, self.spread, self.kick)
 
 
 def leimkuhler_matthews(
@@ -67,10 +72,17 @@ def leimkuhler_matthews(
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction)
     precondition = as_preconditioner(preconditioner)
 
+    def spread_of(step_size, scale, base):
+        wanted = injected_noise(lambda m: step_size * m * temperature / 2, lambda m: 0.0, scale, None, like=base)
+        # With all axes, so that many chains at once broadcast like one.
+        return jax.tree.map(lambda s, y: s.reshape((1,) * (y.ndim - s.ndim) + s.shape), wanted.amplitude, base)
+
     def init(theta):
         phi = space.unconstrain(theta)
-        no_kick = jax.tree.map(jnp.zeros_like, phi)
-        return State(phi, no_kick, phi, proxy_gradient.init(theta), precondition.init(phi))
+        no_kick, preconditioner_state = jax.tree.map(jnp.zeros_like, phi), precondition.init(phi)
+        scale, _ = precondition.update(preconditioner_state, no_kick)
+        no_step = jnp.zeros((), jax.tree.leaves(phi)[0].dtype)
+        return State(phi, no_kick, spread_of(no_step, scale, phi), proxy_gradient.init(theta), preconditioner_state)
 
     def update(noise, state, minibatch, step_size):
         drift, variance, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
@@ -87,10 +99,8 @@ def leimkuhler_matthews(
             injected.amplitude,
             state.kick,
         )
-        spread = injected_noise(lambda m: step_size * m * temperature / 2, lambda m: 0.0, scale, None, like=base)
-        phi = jax.tree.map(lambda y, s, z: y + s * z, base, spread.amplitude, noise)
-        info = Info(trees.norm(drift), injected.noise_variance, injected.clamped, trees.all_finite(phi))
-        return State(base, noise, phi, estimator, preconditioner_state), info
+        info = Info(trees.norm(drift), injected.noise_variance, injected.clamped, trees.all_finite(base))
+        return State(base, noise, spread_of(step_size, scale, base), estimator, preconditioner_state), info
 
     config = describe(noise_correction=noise_correction, preconditioner=precondition, temperature=temperature)
     return kernel_on_proxy("leimkuhler_matthews", posterior, proxy_gradient, precondition, init, update, config)
