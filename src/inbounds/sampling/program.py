@@ -297,9 +297,7 @@ def _normals(program: Program, phi: PyTree, start: jax.Array, key: jax.Array) ->
     count, dtype = program.block_steps * trees.size(phi), jax.tree.leaves(phi)[0].dtype
 
     def of_block(block):
-        if (
-            dtype == jnp.float32
-        ):  # the number of the block is one of the generator's two counters, which saves making keys
+        if dtype == jnp.float32:  # the block's number is one of the generator's two counters: no key to make
             return normal(key, (count,), dtype, stream=block)
         return normal(jax.random.fold_in(key, block), (count,), dtype)
 
@@ -319,8 +317,11 @@ def _large_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
 
 
 def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -> tuple[Carry, Rows]:
-    """Noise in the step; the block's length divides `thin`, so that only its last phi can be kept."""
-    kernel, length = program.kernel, program.block_steps
+    """Noise in the step; the block's length divides `thin`, so that only its last phi can be kept.
+
+    One chain goes through the loop without its axis, which would cost a copy of the state in every step.
+    """
+    kernel, length, alone = program.kernel, program.block_steps, program.num_chains == 1
     steps = first + jnp.arange(length)
     plan = _for_every_chain(program, lambda key: program.source.plan(key, steps), keys.batch)
     phi = jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
@@ -331,29 +332,37 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
             return key
         return trees.normal_like(key, phi) if program.layout is None else program.layout.normal_like(key, phi)
 
+    def shed(tree):
+        return jax.tree.map(lambda leaf: leaf[0], tree) if alone else tree
+
+    def dress(tree):
+        return jax.tree.map(lambda leaf: leaf[None], tree) if alone else tree
+
     def step(state, inputs, active):
         number, plan, size = inputs
         noise = jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
-        return _step(program, state, noise, plan, arrays, step_size if size is None else size, active)
+        return shed(_step(program, dress(state), noise, plan, arrays, step_size if size is None else size, active))
 
-    def group(loop, inputs):
-        state, info = loop
-        for place in range(program.unroll):  # what the others than the last report is never computed
-            one = jax.tree.map(lambda leaf, place=place: leaf[place], inputs)
-            state, info = step(state, one, one[0] < end)
-        return (state, info), None
-
-    nothing = jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry, False).info)
+    state = shed(carry.state)
+    nothing = shed(jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry, False).info))
     inputs = (steps, plan, _step_sizes(program, steps, step_size))
     if program.unroll == 1:  # the loop itself ends in time: to choose between two states would be a pass over both
 
         def turn(index, loop):
             return step(loop[0], jax.tree.map(lambda leaf: leaf[index], inputs), True)
 
-        state, info = lax.fori_loop(0, jnp.clip(end - first, 0, length), turn, (carry.state, nothing))
+        loop = lax.fori_loop(0, jnp.clip(end - first, 0, length), turn, (state, nothing))
     else:
+
+        def group(loop, inputs):
+            for place in range(program.unroll):  # what the others than the last report is never computed
+                one = jax.tree.map(lambda leaf, place=place: leaf[place], inputs)
+                loop = step(loop[0], one, one[0] < end)
+            return loop, None
+
         grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
-        (state, info), _ = lax.scan(group, (carry.state, nothing), grouped)
+        loop, _ = lax.scan(group, (state, nothing), grouped)
+    state, info = dress(loop)
     phi = jax.vmap(kernel.proxy)(state)
     if program.keeps_draws:
         return Carry(state, None), Rows(phi, info)
