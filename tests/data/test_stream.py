@@ -316,6 +316,13 @@ def test_no_rows_in_any_file(tmp_path):
         ib.data.stream(tmp_path)
 
 
+def test_a_table_without_columns(tmp_path):
+    with pa.ipc.new_file(tmp_path / "a.arrow", pa.schema([])):
+        pass
+    with pytest.raises(DataError, match=r"a\.arrow has no columns"):
+        ib.data.stream(tmp_path)
+
+
 def test_without_grain_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "grain", None)
     source = ib.data.stream({"x": np.zeros(3)}).batches(1, "epochs")

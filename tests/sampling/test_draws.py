@@ -82,6 +82,7 @@ def test_log_theta_is_right_where_theta_underflows():
 
 
 def test_progress_is_silent_without_a_terminal_and_counts_steps_with_one(capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # of an earlier test: this is no notebook
     ib.sample(ib.sgld(POSTERIOR), 0.1, 10)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

@@ -285,6 +285,8 @@ class _ArrowFile:
 
 
 def _types(schema: Any, path: Path) -> dict[str, Any]:
+    if not schema.names:
+        raise DataError(f"{path} has no columns: there is nothing to read.")
     if len(set(schema.names)) < len(schema.names):
         raise DataError(f"{path} has several columns of one name. Rename them.")
     return {field.name: field.type for field in schema}
