@@ -1,6 +1,7 @@
 """What a run returns, as its user reads it."""
 
 import importlib
+import sys
 
 import numpy as np
 import numpyro.distributions as dist
