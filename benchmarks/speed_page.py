@@ -1,8 +1,8 @@
-"""Put what `bounds.py` and `accuracy.py` have measured into the tables of docs/speed.md.
+"""Put what `bounds.py`, `accelerator.py` and `accuracy.py` have measured into the tables of docs/speed.md.
 
     python benchmarks/speed_page.py
 
-Reads benchmarks/results/bounds.json, bounds-gpu.json and accuracy.json, as many of them as there are; a table without results stays as it is.
+Reads bounds.json, bounds-gpu.json, accelerator.json and accuracy.json in benchmarks/results, as many of them as there are; a table without results stays as it is.
 """
 
 import json
@@ -60,7 +60,7 @@ def floor(found):
     sizes = list(dict.fromkeys(row["parameters"] for row in own))
     cells = {(row["transform"], row["parameters"]): row for row in own}
     rows = [["floor", *(f"{cells['none', size]['floor_microseconds']:,.1f}" for size in sizes)]] + [
-        [name] + [f"{cells[name, n]['microseconds']:,.1f} ({cells[name, n]['of_the_floor']:.2f})" for n in sizes]
+        [name] + [f"{cells[name, n]['microseconds']:,.1f} ({_times(cells[name, n]['of_the_floor'])})" for n in sizes]
         for name in dict.fromkeys(row["transform"] for row in own)
     ]
     return (
@@ -68,6 +68,24 @@ def floor(found):
         f"{found['copy_bytes_a_second'] / 1e12:.2f} TB/s that `y = x + 1` over 2^28 numbers reached in the same run.\n\n"
         + table(["parameters", *(f"{n:,}" for n in sizes)], rows)
     )
+
+
+def _times(ratio):
+    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
+
+
+def accelerator(found):
+    """A step of three models against the floor."""
+    rows = [
+        [
+            row["name"], f"{row['microseconds']:,.1f}", f"{row['floor_microseconds']:,.1f}", f"{row['of_the_floor']:,.1f}",
+            f"{row['busy_microseconds']:,.1f}", f"{row['kernels_a_step']:.1f}",
+        ]
+        for row in found["rows"]
+    ]  # fmt: skip
+    head = ["model", "microseconds a step", "floor", "times the floor", "busy, profiled", "kernels a step"]
+    facts = f"{found['device']}, JAX {found['jax']}; `y = x + 1` moved {found['copy_bytes_a_second'] / 1e12:.2f} TB/s."
+    return f"{table(head, rows)}\n\n{facts}"
 
 
 def accuracy(found):
@@ -91,7 +109,7 @@ def accuracy(found):
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    for name, make in {"bounds": bounds, "bounds-gpu": bounds, "accuracy": accuracy}.items():
+    for name, make in {"bounds": bounds, "bounds-gpu": bounds, "accelerator": accelerator, "accuracy": accuracy}.items():
         file = RESULTS / f"{name}.json"
         if file.exists():
             filled = f"<!-- {name} -->\n{make(json.loads(file.read_text(encoding='utf-8')))}\n<!-- /{name} -->"

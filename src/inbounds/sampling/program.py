@@ -31,7 +31,6 @@ from inbounds.trees import PyTree
 SMALL = 4_096  # numbers in the state below which noise is drawn beforehand
 BLOCK_NUMBERS = 8_192  # numbers of noise in a block of a small model
 PLAN_NUMBERS = 2**18  # numbers in the plan of a block's minibatches
-LARGE_MINIBATCH = 2**14  # numbers in a minibatch from which on chains take turns on a CPU
 CHUNK_NUMBERS = 2**22  # numbers that a chunk may return
 NOISE_NUMBERS = (
     2**18
@@ -231,22 +230,7 @@ def _step(
         first = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in (noise, state, plan)]
         scalar = step_size if step_size.ndim == 0 else step_size[0]
         return jax.tree.map(lambda leaf: leaf[None], one(first[0], first[1], first[2], scalar))
-    if _in_turn(program, arrays, plan):
-        sizes = jnp.broadcast_to(step_size, program.num_chains)
-        return lax.map(lambda chain: one(*chain), (noise, state, plan, sizes))
     return jax.vmap(one, in_axes=(0, 0, 0, None if step_size.ndim == 0 else 0))(noise, state, plan, step_size)
-
-
-def _in_turn(program: Program, arrays: PyTree, plan: PyTree) -> bool:
-    """Whether the chains of a small model take their steps one after the other.
-
-    Side by side, the slices of the data that they read would have to be copied into one array first; a slice alone is read where it is.
-    On a CPU, which has no use for so much work at once, that is faster from some size of minibatch on.
-    """
-    if not program.small or platform_of(program.layout) != "cpu":
-        return False
-    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), plan)
-    return trees.size(jax.eval_shape(program.source.fetch, arrays, first)) >= LARGE_MINIBATCH
 
 
 def _step_sizes(program: Program, steps: jax.Array, step_size: jax.Array) -> jax.Array | None:
