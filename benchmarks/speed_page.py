@@ -1,8 +1,8 @@
-"""Put what `bounds.py`, `accelerator.py` and `accuracy.py` have measured into the tables of docs/speed.md.
+"""Put what `bounds.py`, `accelerator.py`, `throughput` (its memory) and `accuracy.py` have measured into the tables of docs/speed.md.
 
     python benchmarks/speed_page.py
 
-Reads bounds.json, bounds-gpu.json, accelerator.json and accuracy.json in benchmarks/results, as many of them as there are; a table without results stays as it is.
+Reads bounds.json, bounds-gpu.json, accelerator.json, throughput.json and accuracy.json in benchmarks/results, as many of them as there are; a table without results stays as it is.
 """
 
 import json
@@ -88,6 +88,15 @@ def accelerator(found):
     return f"{table(head, rows)}\n\n{facts}"
 
 
+def memory(found):
+    """The most memory that a run holds beside its process as it was before, with the data."""
+    rows = []
+    for row in found["rows"].values():
+        ours, limit = (row["contestants"][name]["peak_megabytes"] for name in ("inbounds", "limit"))
+        rows.append([row["title"], f"{ours:.0f}", f"{limit:.0f}", f"{ours / limit:.2f}"])
+    return table(["megabytes", "Inbounds", "by hand (the limit)", "ratio"], rows)
+
+
 def accuracy(found):
     """Seconds to the least error of the one by hand, and to that of first order."""
     parts = []
@@ -109,7 +118,8 @@ def accuracy(found):
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    for name, make in {"bounds": bounds, "bounds-gpu": bounds, "accelerator": accelerator, "accuracy": accuracy}.items():
+    makers = {"bounds": bounds, "bounds-gpu": bounds, "accelerator": accelerator, "throughput": memory, "accuracy": accuracy}
+    for name, make in makers.items():
         file = RESULTS / f"{name}.json"
         if file.exists():
             filled = f"<!-- {name} -->\n{make(json.loads(file.read_text(encoding='utf-8')))}\n<!-- /{name} -->"
