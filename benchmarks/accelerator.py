@@ -52,7 +52,14 @@ def network_rows(rows, chain_counts):
     x, y = generator.normal(size=(rows, 784)).astype(np.float32), generator.integers(0, 10, rows)
     kernel = ib.sgld(network_posterior(network, x, y), "probit")
     for chains in chain_counts:
-        yield f"binary network: probit, {chains} chain{'s' * (chains > 1)}", kernel, network.start, 100, 100 * 788, chains
+        yield (
+            f"binary network: probit, {chains} chain{'s' * (chains > 1)}",
+            kernel,
+            network.start,
+            100,
+            100 * 788,
+            chains,
+        )
 
 
 def bare_rows(size):

@@ -2,7 +2,8 @@
 
     python benchmarks/speed_page.py
 
-Reads bounds.json, bounds-gpu.json, accelerator.json, throughput.json and accuracy.json in benchmarks/results, as many of them as there are; a table without results stays as it is.
+Reads bounds.json, bounds-gpu.json, accelerator.json, throughput.json and accuracy.json in benchmarks/results, as many of them as there are; a
+table without results stays as it is.
 """
 
 import json
@@ -118,7 +119,13 @@ def accuracy(found):
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    makers = {"bounds": bounds, "bounds-gpu": bounds, "accelerator": accelerator, "throughput": memory, "accuracy": accuracy}
+    makers = {
+        "bounds": bounds,
+        "bounds-gpu": bounds,
+        "accelerator": accelerator,
+        "throughput": memory,
+        "accuracy": accuracy,
+    }
     for name, make in makers.items():
         file = RESULTS / f"{name}.json"
         if file.exists():
