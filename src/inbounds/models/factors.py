@@ -19,7 +19,7 @@ from inbounds import transforms as tf
 from inbounds.data.ratings import Ratings
 from inbounds.noise import normal
 from inbounds.posterior import Posterior
-from inbounds.trees import PyTree
+from inbounds.trees import PyTree, computed
 
 LIKELIHOODS = ("poisson", "gaussian", "binomial")
 CENTRE = 2.0  # prior mean of a factor in units of its sd, in the model with offsets
@@ -101,12 +101,12 @@ class FactorModel:
     def predictor(self, theta: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
         """$x$, or $\\eta$ with offsets, of each pair."""
         if not self.offsets:
-            return jnp.sum(theta["W"][user] * theta["H"][item], axis=-1)
+            return jnp.sum(computed(theta["W"])[user] * computed(theta["H"])[item], axis=-1)
         # C H of every item first, so that a rating costs no more than without C.
         h = theta["H"] - CENTRE
         coupled = jnp.matmul(h, theta["coupling"][:, 1:].T, precision="highest") + theta["coupling"][:, 0]
         level = theta["item_offset"] + coupled[:, 0]
-        interaction = jnp.sum((theta["W"][user] - CENTRE) * coupled[:, 1:][item], axis=-1)
+        interaction = jnp.sum((computed(theta["W"])[user] - CENTRE) * coupled[:, 1:][item], axis=-1)
         return theta["user_offset"][user] + level[item] + interaction
 
     def expected(self, predictor: jax.Array) -> jax.Array:
