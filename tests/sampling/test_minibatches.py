@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from inbounds.data.arrays import Epochs, WithReplacement, source_for
+from inbounds.data.arrays import Epochs, WithReplacement, _random_rows, source_for
 
 
 def batches(source, steps, seed=0):
@@ -83,3 +83,12 @@ def test_sources_of_equal_shape_compile_to_the_same_program():
     assert hash(a) == hash(b)
     assert a != Epochs(np.zeros((6, 2)), 2)
     assert a != WithReplacement(np.zeros((5, 2)), 2)
+
+
+@pytest.mark.parametrize("rows", [3 * 2**18, 3 * 2**29])
+def test_no_part_of_the_rows_is_favoured(rows):
+    """The remainder of one word after division by 3 * 2**29 would be in the first two thirds three times out of four."""
+    picked = np.asarray(_random_rows(jax.random.key(3), jnp.arange(2), 100_000, rows))
+    assert picked.min() >= 0
+    assert picked.max() < rows
+    assert np.mean(picked < 2 * (rows // 3)) == pytest.approx(2 / 3, abs=0.006)
