@@ -102,7 +102,7 @@ def measure(name, kernel, start, batch_size, batch_bytes, chains, bandwidth, sho
 def _shapes(kernel, start):
     if callable(start):
         start = jax.eval_shape(start, jax.random.key(0))
-    return jax.eval_shape(lambda theta: kernel.proxy(kernel._init(theta)), start)
+    return jax.eval_shape(lambda theta: kernel.proxy(kernel.init(theta)), start)
 
 
 def _first(theta):

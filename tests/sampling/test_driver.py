@@ -269,9 +269,8 @@ def test_unrolled_steps_give_the_draws_of_single_ones(monkeypatch):
     """As an accelerator runs large models; the last step of the run lies inside a group."""
 
     def draws():
-        kernel = ib.sgld(
-            ib.Posterior({"w": dist.HalfNormal(1.0).expand([5_000])})
-        )  # a new one: nothing compiled is used again
+        # A new one: nothing compiled is used again.
+        kernel = ib.sgld(ib.Posterior({"w": dist.HalfNormal(1.0).expand([5_000])}))
         return ib.sample(kernel, 0.1, 13, thin=4, num_chains=2)
 
     single = draws()

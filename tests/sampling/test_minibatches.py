@@ -25,10 +25,9 @@ def test_an_epoch_shows_every_row_once_where_the_batch_divides():
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
-@pytest.mark.parametrize(
-    "width", [1, 200]
-)  # narrow rows are shuffled, wide ones gathered; an accelerator does both itself
+@pytest.mark.parametrize("width", [1, 200])
 def test_every_way_of_shuffling_shows_every_row_once(backend, width):
+    """Narrow rows are shuffled, wide ones gathered; an accelerator does both itself."""
     rows = np.repeat(np.arange(24, dtype=np.float32)[:, None], width, axis=1)
     seen = batches(Epochs(rows, 6, backend), 8)
     assert seen.shape == (8, 6, width)

@@ -32,9 +32,7 @@ SMALL = 4_096  # numbers in the state below which noise is drawn beforehand
 BLOCK_NUMBERS = 8_192  # numbers of noise in a block of a small model
 PLAN_NUMBERS = 2**18  # numbers in the plan of a block's minibatches
 CHUNK_NUMBERS = 2**22  # numbers that a chunk may return
-NOISE_NUMBERS = (
-    2**18
-)  # numbers that a chunk of a small model draws beforehand, the last and shortest chunk of a run too,
+NOISE_NUMBERS = 2**18  # numbers that a chunk of a small model draws beforehand, also the last and shortest of a run,
 WORTH_A_CALL = 256  # or as many as so many steps need,
 MOST_NOISE_NUMBERS = 2**20  # but no more than these
 
