@@ -18,7 +18,7 @@ from inbounds.trees import PyTree, variable_name
 
 QUANTILES = (0.05, 0.5, 0.95)
 UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it
-TILE_NUMBERS = 2**15  # turned from phi to theta in one call,
+TILE_NUMBERS = 2**16  # turned from phi to theta in one call,
 TILE_DRAWS = 16  # or those of so many draws, since a call has a cost of its own,
 MOST_TILE_NUMBERS = 2**22  # but no more than these;
 AHEAD = 3  # calls that are under way at most, while others wait to be fetched
@@ -237,7 +237,7 @@ class Record:
         thin = self.program.thin
         first, last = start // thin, end // thin
         skip = max(0, self.burn_in // thin - first)
-        counts = (np.arange(first + skip, last) + 1) * thin
+        counts = np.arange((first + skip + 1) * thin, last * thin + 1, thin)
         part: Any = slice(skip, last - first)
         sampled = self.program.samples(counts)
         if sampled is not True and not np.all(sampled):
@@ -302,7 +302,7 @@ class Record:
         if rows is None:
             empty = np.zeros((chains, 0))
             return dict.fromkeys((*UNREPORTED, "step_size"), empty)
-        counts = np.concatenate(self.counts)
+        counts = np.concatenate(self.counts) if len(self.counts) > 1 else self.counts[0]
         return statistics(rows, (chains, counts.size)) | {"step_size": step_sizes(self.step_size, counts, chains)}
 
 

@@ -17,7 +17,7 @@ from inbounds import trees
 from inbounds.data.arrays import Held, source_for
 from inbounds.data.spread import SpreadRows
 from inbounds.kernels.base import Kernel, as_parameters
-from inbounds.noise import threefry
+from inbounds.noise import PARITY, ROTATIONS, threefry
 from inbounds.posterior import is_distribution
 from inbounds.sampling import health
 from inbounds.sampling.collect import as_collector
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from inbounds.sampling.checkpoint import Checkpoint, Checkpointer
 
 CHUNK_SECONDS = 0.3  # between two looks at the bar, the health of the chains, and Ctrl-C
+FEW_WORDS = 32  # of keys to derive: up to here whole numbers of Python are faster than tiny arrays
 
 
 def sample(
@@ -213,9 +214,10 @@ class _Run:
 
     def _go(self, carry: Carry, progress: bool) -> Draws:
         program, length = self.program, self.program.block_steps
-        done, blocks, began = self.done, self._first_blocks(), time.perf_counter() - self.seconds
+        done, began = self.done, time.perf_counter() - self.seconds
+        pace = blocks = self._first_blocks()
         interrupts = Interrupts(terminate=self.checkpointer is not None or self.record.on_disk)
-        bar = ProgressBar(self.num_steps, done, progress, program.kernel.name, at_once=self._first_blocks() == 1)
+        bar = ProgressBar(self.num_steps, done, progress, program.kernel.name, at_once=blocks == 1)
         with interrupts, self.record, bar:
             while done < self.num_steps:
                 every = program.kernel.refresh_every
@@ -240,7 +242,8 @@ class _Run:
                 self._look_after(interrupts, carry, done, began)
                 self.done = done
                 blocks = agreed(self._next_blocks(blocks, time.perf_counter() - clock))
-                self.program.kernel.posterior.paces[self.program] = blocks
+                if blocks != pace:
+                    pace = program.kernel.posterior.paces[program] = blocks
         return self._draws(carry, done, began)
 
     def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple:
@@ -523,6 +526,22 @@ def _words_of(seed: int) -> np.ndarray:
 
 def _derived(words: np.ndarray, count: int) -> np.ndarray:
     """The words of `count` keys from one or from several, axes (..., key, word): `jax.random.split`, or `fold_in` of 0, 1, ..."""
+    if words.size * count <= FEW_WORDS:
+        keys = words.reshape(-1, 2).tolist()
+        derived = [_threefry(key0, key1, number) for key0, key1 in keys for number in range(count)]
+        return np.array(derived, np.uint32).reshape(*words.shape[:-1], count, 2)
     number: Any = np.arange(count, dtype=np.uint32)  # NumPy's, which `threefry` does not know that it takes too
     key: Any = words[..., None]
     return np.stack(threefry(key[..., 0, :], key[..., 1, :], np.zeros_like(number), number, rounds=20), axis=-1)
+
+
+def _threefry(key0: int, key1: int, number: int) -> tuple[int, int]:
+    """`threefry` of the counter (0, number), 20 rounds, in whole numbers of Python."""
+    keys = (key0, key1, key0 ^ key1 ^ PARITY)
+    x0, x1 = key0, number + key1 & 0xFFFFFFFF
+    for turn in range(1, 6):
+        for rotation in ROTATIONS[:4] if turn % 2 else ROTATIONS[4:]:
+            x0 = x0 + x1 & 0xFFFFFFFF
+            x1 = x0 ^ (x1 << rotation & 0xFFFFFFFF | x1 >> 32 - rotation)
+        x0, x1 = x0 + keys[turn % 3] & 0xFFFFFFFF, x1 + keys[(turn + 1) % 3] + turn & 0xFFFFFFFF
+    return x0, x1
