@@ -214,6 +214,18 @@ def test_info_tells_when_noise_cannot_be_corrected_for():
     assert float(info.noise_variance) == pytest.approx(slope(np.log(np.expm1(1.0))) ** 2 * 1e6, rel=1e-4)
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_step_that_reports_nothing_moves_all_the_same(name):
+    kernel = KERNELS[name](GAMMA)
+    state, noise = kernel.init({"x": 0.4}), {"x": jnp.float32(0.3)}
+    update = jax.jit(lambda report: kernel.update(noise, state, None, EPS, report))
+    (told, info), (silent, nothing) = update(True), update(False)
+    assert jax.tree.all(jax.tree.map(np.array_equal, told, silent))
+    np.testing.assert_allclose(info, kernel.update(noise, state, None, EPS)[1], rtol=1e-6)
+    assert info.gradient_norm > 0
+    assert not np.any(nothing)
+
+
 def test_info_tells_when_something_is_not_finite():
     posterior = ib.Posterior(supports={"x": GAMMA.supports["x"]}, log_prior=lambda t: jnp.sqrt(t["x"] - 1e9))
     _, info = ib.sgld(posterior).step(jax.random.key(0), ib.sgld(posterior).init({"x": 1.0}), None, 0.1)

@@ -11,6 +11,7 @@ import pytest
 from numpyro.distributions import constraints
 
 import inbounds as ib
+from inbounds.data.arrays import NoData
 from inbounds.sampling import program as compiled
 from tests.models_for_tests import linear_regression, poisson_rates
 
@@ -33,6 +34,43 @@ def test_draws_do_not_depend_on_chunks(posterior):
     assert same(whole.theta, cut.theta)
     assert same(whole.state, cut.state)
     assert same(whole.stats, cut.stats)
+
+
+@pytest.mark.parametrize("posterior", [GAMMA, WIDE], ids=["small", "large"])
+def test_a_draw_comes_with_the_report_of_the_step_that_made_it(posterior):
+    """Which depends on the position before that step alone, where gradient and variance are known."""
+    kernel = ib.sgld(posterior, noise_correction=lambda theta: {"x": 300 * theta["x"]})
+    settings = dict(step_size=0.01, num_steps=41, num_chains=2, seed=3)
+    every = ib.sample(kernel, **settings)
+    thinned = ib.sample(kernel, burn_in=3, thin=6, **settings)
+    assert thinned.num_draws == 6
+
+    def report(state, phi):
+        return kernel.step(jax.random.key(0), state._replace(phi=phi), None, 0.01)[1]
+
+    before = {"x": every.phi["x"][:, 4:-1:6]}
+    by_hand = jax.vmap(jax.vmap(report, (None, 0)))(every.state, before)
+    for name in ("gradient_norm", "noise_variance", "clamped"):
+        np.testing.assert_allclose(thinned.stats[name], getattr(by_hand, name), rtol=1e-4, err_msg=name)
+    assert 0 < np.mean(by_hand.clamped) < 1
+
+
+@pytest.mark.parametrize("end", [8, 5])
+def test_a_block_reports_its_last_step_also_where_the_run_ends_within(end):
+    kernel = ib.sgld(WIDE)
+    program = compiled.Program(kernel, NoData(), None, None, num_chains=2, thin=8, dimension=5_000)
+    carry = compiled.Carry(jax.vmap(kernel.init)({"x": np.ones((2, 5_000), np.float32)}), None)
+    keys = compiled.Keys(*2 * [np.arange(4, dtype=np.uint32).reshape(2, 2)])
+
+    def rows_and_state(end):
+        numbers = map(np.int32, (0, 1, end, 0))
+        after, rows, _ = compiled.run_chunk(program, carry, None, keys, *numbers, np.float32(0.01))
+        return rows, after.state
+
+    _, before = rows_and_state(end - 1)
+    _, info = jax.vmap(lambda state: kernel.step(jax.random.key(0), state, None, 0.01))(before)
+    rows, _ = rows_and_state(end)
+    np.testing.assert_allclose(rows.info["gradient_norm"][0], info.gradient_norm, rtol=1e-5)
 
 
 @pytest.mark.parametrize("posterior", [GAMMA, WIDE], ids=["small", "large"])
@@ -88,8 +126,6 @@ def test_no_value_leaves_the_device_inside_a_chunk():
 
 
 def chunk_arguments(kernel):
-    from inbounds.data.arrays import NoData
-
     program = compiled.Program(kernel, NoData(), None, None, 1, 1, 1)
     state = jax.vmap(kernel.init)({"x": jnp.ones(1)})
     key = np.zeros((1, 2), np.uint32)

@@ -163,15 +163,26 @@ def test_a_large_model_draws_its_noise_in_the_step():
     assert set(mixings(first_run(large).jaxpr)) == {2}
 
 
-def mixings(jaxpr, loops=0):
+def test_a_large_model_computes_a_report_only_where_it_is_kept():
+    norms = around(first_run(large).jaxpr, "square", (5_000,))
+    assert len(norms) == 1
+    assert [name for name in norms[0] if name in ("while", "scan", "cond")] == ["while", "while", "cond"]
+
+
+def mixings(jaxpr):
     """How many loops there are around each exclusive or, which generators of random numbers have and models have not."""
+    return [sum(name in ("scan", "while") for name in names) for names in around(jaxpr, "xor")]
+
+
+def around(jaxpr, wanted, shape=None, outside=()):
+    """The names of the operations around each one of the name `wanted`, from the outermost on; of all shapes or of one."""
     found = []
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "xor":
-            found.append(loops)
-        inside = loops + (equation.primitive.name in ("scan", "while"))
+        name = equation.primitive.name
+        if name == wanted and shape in (None, equation.outvars[0].aval.shape):
+            found.append(outside)
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
             inner = getattr(inner, "jaxpr", inner)
             if hasattr(inner, "eqns"):
-                found += mixings(inner, inside)
+                found += around(inner, wanted, shape, (*outside, name))
     return found

@@ -92,8 +92,11 @@ def baoab(
         phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, phi, unit, velocity)
         drift, theta_variance, estimator = proxy_gradient(state.estimator, phi, minibatch)
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, velocity, unit, drift)
-        info = Info(trees.norm(drift), injected.noise_variance, injected.clamped, trees.all_finite(phi))
-        return State(phi, velocity, drift, theta_variance, estimator, preconditioner_state), info
+
+        def look():
+            return Info(trees.norm(drift), injected.noise_variance(), injected.clamped(), trees.all_finite(phi))
+
+        return State(phi, velocity, drift, theta_variance, estimator, preconditioner_state), look
 
     config = describe(
         friction=friction, noise_correction=noise_correction, preconditioner=precondition, temperature=temperature

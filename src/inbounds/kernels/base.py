@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from inbounds import trees
 from inbounds.gradients import GradientEstimator, GradientFactory
@@ -39,6 +40,10 @@ class Info(NamedTuple):
     finite: jax.Array
 
 
+# (noise, state, minibatch, step_size) -> (new state, a function that makes its `Info`, called where somebody wants it).
+Update = Callable[[PyTree, Any, PyTree, jax.Array], tuple[Any, Callable[[], Info]]]
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """How a chain moves. Same calls for every algorithm; pure, so `jit`, `vmap` and `scan` apply.
@@ -54,7 +59,7 @@ class Kernel:
     estimator: GradientEstimator
     config: tuple
     _init: Callable[[PyTree], Any]
-    _update: Callable[[PyTree, Any, PyTree, jax.Array], tuple[Any, Info]]
+    _update: Update
     _proxy: Callable[[Any], PyTree]
     constrain: Callable[[PyTree], PyTree]
     _refresh: Callable[[Any], Any] | None = None
@@ -75,10 +80,19 @@ class Kernel:
         noise = trees.normal_like(key, self.proxy(state)) if self.noise == "normal" else key
         return self.update(noise, state, minibatch, step_size)
 
-    def update(self, noise: PyTree, state: Any, minibatch: PyTree, step_size: Any) -> tuple[Any, Info]:
-        """`step` with the noise given: the driver draws it in blocks of many steps."""
+    def update(
+        self, noise: PyTree, state: Any, minibatch: PyTree, step_size: Any, report: bool | jax.Array = True
+    ) -> tuple[Any, Info]:
+        """`step` with the noise given: the driver draws it in blocks of many steps.
+
+        Where `report` turns out to be False, `Info` is zeros: to reduce a large drift to a number is a good part of a step.
+        """
         dtype = jax.tree.leaves(self.proxy(state))[0].dtype
-        return self._update(noise, state, minibatch, jnp.asarray(step_size, dtype))
+        state, look = self._update(noise, state, minibatch, jnp.asarray(step_size, dtype))
+        if report is True:
+            return state, look()
+        nothing = jax.eval_shape(look)
+        return state, lax.cond(report, look, lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), nothing))
 
     def proxy(self, state: Any) -> PyTree:
         """phi, the unbounded variable that moves (theta itself for kernels that work in the bounded space)."""
@@ -166,7 +180,7 @@ def kernel_on_proxy(
     proxy_gradient: ProxyGradient,
     precondition: Preconditioner,
     init: Callable[[PyTree], Any],
-    update: Callable[[PyTree, Any, PyTree, jax.Array], tuple[Any, Info]],
+    update: Update,
     config: tuple,
     independent_batches: bool | None = None,
 ) -> Kernel:
@@ -192,11 +206,19 @@ def kernel_on_proxy(
 
 
 class Injected(NamedTuple):
-    """Amplitude of the injected noise, coordinate by coordinate (or one number for all), and what `Info` reports."""
+    """Amplitude of the injected noise, coordinate by coordinate (or one number for all), and what `Info` reports of it."""
 
     amplitude: PyTree
-    noise_variance: jax.Array
-    clamped: jax.Array
+    variance: PyTree = None  # of the gradient
+    left: PyTree = None  # of the variance wanted, after that
+
+    def noise_variance(self) -> jax.Array:
+        return jnp.full((), jnp.nan) if self.variance is None else trees.mean(self.variance)
+
+    def clamped(self) -> jax.Array:
+        if self.left is None:
+            return jnp.zeros(())
+        return trees.mean(jax.tree.map(lambda x: (x < 0).astype(x.dtype), self.left))
 
 
 def injected_noise(
@@ -211,17 +233,15 @@ def injected_noise(
     `variance_wanted(m)` is the noise variance of one step under preconditioner m, `noise_in_step(m)` what multiplies the
     gradient's variance in it. Without a variance to correct for, the amplitude is just the square root of the first.
     """
-    zero, nan = jnp.zeros(()), jnp.full((), jnp.nan)
     if variance is None:
         if scale is None:
-            return Injected(jax.tree.map(lambda _: jnp.sqrt(variance_wanted(1.0)), like), nan, zero)
-        return Injected(jax.tree.map(lambda m: jnp.sqrt(variance_wanted(m)), scale), nan, zero)
+            return Injected(jax.tree.map(lambda _: jnp.sqrt(variance_wanted(1.0)), like))
+        return Injected(jax.tree.map(lambda m: jnp.sqrt(variance_wanted(m)), scale))
     if scale is None:
         left = jax.tree.map(lambda v: variance_wanted(1.0) - noise_in_step(1.0) * v, variance)
     else:
         left = jax.tree.map(lambda m, v: variance_wanted(m) - noise_in_step(m) * v, scale, variance)
-    clamped = trees.mean(jax.tree.map(lambda x: (x < 0).astype(x.dtype), left))
-    return Injected(jax.tree.map(lambda x: jnp.sqrt(jnp.maximum(x, 0)), left), trees.mean(variance), clamped)
+    return Injected(jax.tree.map(lambda x: jnp.sqrt(jnp.maximum(x, 0)), left), variance, left)
 
 
 def scaled(scale: PyTree, tree: PyTree) -> PyTree:

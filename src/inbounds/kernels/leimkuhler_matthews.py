@@ -99,8 +99,11 @@ def leimkuhler_matthews(
             injected.amplitude,
             state.kick,
         )
-        info = Info(trees.norm(drift), injected.noise_variance, injected.clamped, trees.all_finite(base))
-        return State(base, noise, spread_of(step_size, scale, base), estimator, preconditioner_state), info
+
+        def look():
+            return Info(trees.norm(drift), injected.noise_variance(), injected.clamped(), trees.all_finite(base))
+
+        return State(base, noise, spread_of(step_size, scale, base), estimator, preconditioner_state), look
 
     config = describe(noise_correction=noise_correction, preconditioner=precondition, temperature=temperature)
     return kernel_on_proxy("leimkuhler_matthews", posterior, proxy_gradient, precondition, init, update, config)

@@ -78,8 +78,11 @@ def sgld(
         phi = jax.tree.map(
             lambda p, g, a, z: p + step_size * g + a * z, state.phi, scaled(scale, drift), injected.amplitude, noise
         )
-        info = Info(trees.norm(drift), injected.noise_variance, injected.clamped, trees.all_finite(phi))
-        return State(phi, estimator, preconditioner_state), info
+
+        def look():
+            return Info(trees.norm(drift), injected.noise_variance(), injected.clamped(), trees.all_finite(phi))
+
+        return State(phi, estimator, preconditioner_state), look
 
     config = describe(noise_correction=noise_correction, preconditioner=precondition, temperature=temperature)
     return kernel_on_proxy("sgld", posterior, proxy_gradient, precondition, init, update, config)

@@ -96,9 +96,11 @@ def sgnht(
         phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, phi, unit, velocity)
         drift, _, estimator = proxy_gradient(state.estimator, phi, minibatch)
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, velocity, unit, drift)
-        nan, zero = jnp.full((), jnp.nan), jnp.zeros(())
-        info = Info(trees.norm(drift), nan, zero, trees.all_finite(phi))
-        return State(phi, velocity, xi, drift, estimator, preconditioner_state), info
+
+        def look():
+            return Info(trees.norm(drift), jnp.full((), jnp.nan), jnp.zeros(()), trees.all_finite(phi))
+
+        return State(phi, velocity, xi, drift, estimator, preconditioner_state), look
 
     config = describe(
         friction=friction, thermal_mass=thermal_mass, preconditioner=precondition, temperature=temperature

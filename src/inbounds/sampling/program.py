@@ -212,13 +212,14 @@ def _for_every_chain(program: Program, function: Callable[[jax.Array], PyTree], 
 
 
 def _step(
-    program: Program, state: Any, noise: PyTree, plan: PyTree, arrays: PyTree, step_size: jax.Array, active
-) -> tuple:
-    """One step of every chain; nothing moves where `active` turns out to be False."""
+    program: Program, state: Any, noise: PyTree, plan: PyTree, arrays: PyTree, step_size: jax.Array,
+    active: bool | jax.Array = True, report: bool | jax.Array = True,
+) -> tuple:  # fmt: skip
+    """One step of every chain; nothing moves where `active` turns out to be False, nothing is reported where `report` does."""
     kernel = program.kernel
 
     def one(noise, state, plan, step_size):
-        new, info = kernel.update(noise, state, program.source.fetch(arrays, plan), step_size)
+        new, info = kernel.update(noise, state, program.source.fetch(arrays, plan), step_size, report)
         dtype = jax.tree.leaves(kernel.proxy(state))[0].dtype
         if active is not True:
             new = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
@@ -237,7 +238,10 @@ def _step_sizes(program: Program, steps: jax.Array, step_size: jax.Array) -> jax
 
 
 def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, step_size) -> tuple:
-    """Noise and minibatches of all the steps are decided beforehand. Each writes the row that it belongs to; that of the last one stays."""
+    """Noise and minibatches of all the steps are decided beforehand. Each writes the row that it belongs to; that of the last one stays.
+
+    Each reports too: of so few numbers that is no slower than to ask whether it must.
+    """
     kernel, most = program.kernel, program.chunk_steps
     steps = start + jnp.arange(most)
     phi = jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
@@ -253,7 +257,7 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
         state, rows = loop
         noise = jax.vmap(partial(trees.cut_like, phi))(lax.dynamic_slice_in_dim(normals, index * size, size, axis=1))
         plan, scheduled = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), inputs)
-        state, info = _step(program, state, noise, plan, arrays, step_size if scheduled is None else scheduled, True)
+        state, info = _step(program, state, noise, plan, arrays, step_size if scheduled is None else scheduled)
         row = Rows(jax.vmap(kernel.proxy)(state), info)
         return state, _put_row(rows, row, _row_of(program, start + index) - first)
 
@@ -320,26 +324,29 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     def dress(tree):
         return jax.tree.map(lambda leaf: leaf[None], tree) if alone else tree
 
-    def step(state, inputs, active):
+    def step(state, inputs, active=True, report=True):
         number, plan, size = inputs
         noise = jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
-        return shed(_step(program, dress(state), noise, plan, arrays, step_size if size is None else size, active))
+        size = step_size if size is None else size
+        return shed(_step(program, dress(state), noise, plan, arrays, size, active, report))
 
     state = shed(carry.state)
     nothing = shed(jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry, False).info))
     inputs = (steps, plan, _step_sizes(program, steps, step_size))
     if program.unroll == 1:  # the loop itself ends in time: to choose between two states would be a pass over both
+        count = jnp.clip(end - first, 0, length)
 
         def turn(index, loop):
-            return step(loop[0], jax.tree.map(lambda leaf: leaf[index], inputs), True)
+            report = length == 1 or index == count - 1  # no other leaves the loop, and each is a pass over the drift
+            return step(loop[0], jax.tree.map(lambda leaf: leaf[index], inputs), report=report)
 
-        loop = lax.fori_loop(0, jnp.clip(end - first, 0, length), turn, (state, nothing))
+        loop = lax.fori_loop(0, count, turn, (state, nothing))
     else:
 
         def group(loop, inputs):
             for place in range(program.unroll):  # what the others than the last report is never computed
                 one = jax.tree.map(lambda leaf, place=place: leaf[place], inputs)
-                loop = step(loop[0], one, one[0] < end)
+                loop = step(loop[0], one, active=one[0] < end)
             return loop, None
 
         grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, program.unroll, *leaf.shape[1:]), inputs)

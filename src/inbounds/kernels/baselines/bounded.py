@@ -84,8 +84,11 @@ def bounded_kernel(
             noise,
             is_leaf=lambda x: isinstance(x, Bounds),
         )
-        nan, zero = jnp.full((), jnp.nan), jnp.zeros(())
-        return State(theta, estimator), Info(trees.norm(drift), nan, zero, trees.all_finite(theta))
+
+        def look():
+            return Info(trees.norm(drift), jnp.full((), jnp.nan), jnp.zeros(()), trees.all_finite(theta))
+
+        return State(theta, estimator), look
 
     return Kernel(
         name=name,

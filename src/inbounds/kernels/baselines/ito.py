@@ -75,9 +75,12 @@ def ito(
         lost = space._map(lambda t, p: ~(jnp.abs(p) < range_of(t)), phi)
         if restart:
             phi = jax.tree.map(lambda gone, p, home: jnp.where(gone, home, p), lost, phi, state.home)
-        share = trees.mean(jax.tree.map(lambda gone, p: gone.astype(p.dtype), lost, phi))
-        nan = jnp.full((), jnp.nan)
-        return State(phi, state.home, estimator), Info(trees.norm(drift), nan, share, trees.all_finite(phi))
+
+        def look():
+            share = trees.mean(jax.tree.map(lambda gone, p: gone.astype(p.dtype), lost, phi))
+            return Info(trees.norm(drift), jnp.full((), jnp.nan), share, trees.all_finite(phi))
+
+        return State(phi, state.home, estimator), look
 
     return Kernel(
         name="ito",

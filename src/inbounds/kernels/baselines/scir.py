@@ -50,8 +50,12 @@ def scir(posterior: Posterior, conditional: Callable[[PyTree, PyTree], tuple[PyT
             for k, x, a, b in zip(keys, leaves, treedef.flatten_up_to(shape), treedef.flatten_up_to(rate), strict=True)
         ]
         theta = jax.tree.unflatten(treedef, moved)
-        nan, zero = jnp.full((), jnp.nan), jnp.zeros(())
-        return State(theta), Info(nan, nan, zero, trees.all_finite(theta))
+
+        def look():
+            nan = jnp.full((), jnp.nan)
+            return Info(nan, nan, jnp.zeros(()), trees.all_finite(theta))
+
+        return State(theta), look
 
     return Kernel(
         name="scir",

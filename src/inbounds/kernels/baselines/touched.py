@@ -86,8 +86,11 @@ def touched_rows(
             drifts[name] = drift
             new = x + step_size * drift + amplitude * noise_tree[name]
             moved[name] = bounds[name].inside(fold(new, bounds[name]))
-        nan, zero = jnp.full((), jnp.nan), jnp.zeros(())
-        return State(moved), Info(trees.norm(drifts), nan, zero, trees.all_finite(moved))
+
+        def look():
+            return Info(trees.norm(drifts), jnp.full((), jnp.nan), jnp.zeros(()), trees.all_finite(moved))
+
+        return State(moved), look
 
     return Kernel(
         name="touched_rows",
