@@ -407,7 +407,7 @@ def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[C
     sizes = np.asarray(step_size, float)
     if sizes.shape not in ((), (num_chains,)):
         raise ValueError(f"`step_size` must be one number, or one a chain: shape ({num_chains},); got {sizes.shape}.")
-    if not np.all(np.isfinite(sizes)) or np.any(sizes <= 0):
+    if not np.all(np.isfinite(sizes) & (sizes > 0)):
         raise ValueError(f"`step_size` must be positive and finite; got {step_size}.")
     return None, sizes
 
