@@ -23,7 +23,9 @@ from inbounds.trees import PyTree, computed
 
 LIKELIHOODS = ("poisson", "gaussian", "binomial")
 CENTRE = 2.0  # prior mean of a factor in units of its sd, in the model with offsets
-OFFSET_SD = 0.5  # prior sd of an offset, in units of the ratings' sd
+# Prior sd of an offset, in units of the ratings' sd. The coupling makes offsets too, of the factors, and those are better where ratings say
+# much; of what a Poisson lets them say the prior of the coupling would leave too little.
+OFFSET_SD = {"gaussian": 0.1, "binomial": 0.1, "poisson": 0.5}
 INTERACTION = 0.15  # share of the ratings' variance that the prior gives to the factors, in the model with offsets
 PRECISION = 1.5  # where the Gaussian precision starts, in units of the ratings' variance
 
@@ -43,15 +45,16 @@ class FactorModel:
 
     $$\eta_{ui} = a_u + b_i + \tilde W_u^\top C \tilde H_i, \quad \tilde W_u = (1, W_u - c), \quad \tilde H_i = (1, H_i - c)$$
 
-    $$W_{ur}, H_{ir} \sim N(c, 1) \text{ truncated to } (0, \infty), \quad a_u, b_i \sim N(0, 1/4), \quad
+    $$W_{ur}, H_{ir} \sim N(c, 1) \text{ truncated to } (0, \infty), \quad a_u, b_i \sim N(0, d^2), \quad
       C_{rs} \sim N(\kappa\, [r = s > 0],\ \kappa^2 / R)$$
 
-    in units of the ratings' standard deviation $s$: the mean rating is $m + s \eta$ ("gaussian"), $m e^{s \eta / m}$
-    ("poisson"), or the maximum times $\sigma(\mathrm{logit}(m / \max) + g \eta)$ ("binomial", $g$ such that the slope at 0 is
-    $s$). Counting from the mean takes the direction in which all factors grow together out of the curvature: that direction
-    is $R$ times stiffer than the others, and it is what holds the step size of plain NMF down. Factors are white under their
-    prior, and the coupling $C$ says how strong they are, how they mix and where they lie: with it the model has the freedom of a
-    normal prior with sampled mean and covariance (Salakhutdinov and Mnih 2008), for $(R + 1)^2$ numbers that all the ratings inform.
+    in units of the ratings' standard deviation $s$, with $d = .1$ (.5 for "poisson"): the mean rating is $m + s \eta$
+    ("gaussian"), $m e^{s \eta / m}$ ("poisson"), or the maximum times $\sigma(\mathrm{logit}(m / \max) + g \eta)$
+    ("binomial", $g$ such that the slope at 0 is $s$). Counting from the mean takes the direction in which all factors grow
+    together out of the curvature: that direction is $R$ times stiffer than the others, and it is what holds the step size
+    of plain NMF down. Factors are white under their prior, and the coupling $C$ says how strong they are, how they mix and
+    where they lie: with it the model has the freedom of a normal prior with sampled mean and covariance (Salakhutdinov and
+    Mnih 2008), for $(R + 1)^2$ numbers that all the ratings inform.
 
     Args:
         num_users, num_items, rank: sizes of $W$ (users, rank) and $H$ (items, rank).
@@ -154,6 +157,11 @@ class FactorModel:
         return expected * (1 - expected / self.maximum)
 
     @property
+    def offset_sd(self) -> float:
+        """Prior sd of an offset, in units of the ratings' sd."""
+        return OFFSET_SD[self.likelihood]
+
+    @property
     def _strength(self) -> float:
         return math.sqrt(INTERACTION / self.rank)
 
@@ -193,7 +201,7 @@ class FactorModel:
         if self.offsets:
             a, b = theta["user_offset"], theta["item_offset"]
             total = -0.5 * (jnp.sum(jnp.square(w - CENTRE)) + jnp.sum(jnp.square(h - CENTRE)))
-            total = total - 0.5 / OFFSET_SD**2 * (jnp.sum(jnp.square(a)) + jnp.sum(jnp.square(b)))
+            total = total - 0.5 / self.offset_sd**2 * (jnp.sum(jnp.square(a)) + jnp.sum(jnp.square(b)))
             apart = theta["coupling"] - self.prior_mean("coupling")
             total = total - 0.5 * self.rank / self._strength**2 * jnp.sum(jnp.square(apart))
         else:
@@ -265,7 +273,7 @@ class FactorModel:
             scales[name] = scale[:, None].astype(np.float32)
         if self.offsets:
             for name, count in zip(("user_offset", "item_offset"), counts.values(), strict=True):
-                scales[name] = (1 / (about_mean * count + 1 / OFFSET_SD**2)).astype(np.float32)
+                scales[name] = (1 / (about_mean * count + 1 / self.offset_sd**2)).astype(np.float32)
             scales["coupling"] = np.float32(1 / (about_mean * len(ratings) + self.rank / self._strength**2))
         if self.likelihood == "gaussian":
             scales["precision"] = np.float32(2 / len(ratings))

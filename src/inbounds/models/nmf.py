@@ -25,7 +25,7 @@ from inbounds.data.ratings import Ratings, load_ratings
 from inbounds.kernels import leimkuhler_matthews, sgld
 from inbounds.kernels.base import Kernel
 from inbounds.models.estimator import Estimator, is_interactive, is_whole
-from inbounds.models.factors import CENTRE, LIKELIHOODS, OFFSET_SD, FactorModel
+from inbounds.models.factors import CENTRE, LIKELIHOODS, FactorModel
 from inbounds.posterior import Posterior
 from inbounds.preconditioners import Constant
 from inbounds.sampling import sample
@@ -445,14 +445,14 @@ def auto_step_size(rows: int, batch_size: int, iterations: int, offsets: bool) -
     after a fifth of the run.
 
     A rating of a minibatch stands for rows / batch_size of them; the noise of the gradient then has step size x rows /
-    (2 batch_size) of the variance that the dynamics inject, which for a run of 10,000 steps is held at .4 (1.1 without offsets,
+    (2 batch_size) of the variance that the dynamics inject, which for a run of 10,000 steps is held at .25 (1.1 without offsets,
     which mix more slowly). The error has a part that grows with the step size (bias) and one that falls with step size x
     iterations (what the average has not seen), so the best step size falls as the root of the length of the run. Where
     minibatches are large, the discretisation sets the limit; it is lower without offsets, because of the stiff direction in
     which all factors grow together. The numbers were found on MovieLens 1M.
     """
     share = batch_size / rows
-    heat, largest, first = (0.75, 0.07, 0.15) if offsets else (2.25, 0.05, 0.06)
+    heat, largest, first = (0.5, 0.045, 0.15) if offsets else (2.25, 0.05, 0.06)
     last = min(heat * share * math.sqrt(10_000 / iterations), largest)
     first = min(4 * share, first)
     return schedules.settling(max(first, last), last, max(1, iterations // 5))
@@ -544,7 +544,7 @@ def _with_prior_rows(model: FactorModel, draws: dict[str, np.ndarray], seed: int
         shape = (values.shape[0], *values.shape[2:])
         values[:, -2] = model.prior_mean(name)
         if name.endswith("offset"):
-            values[:, -1] = OFFSET_SD * random.standard_normal(shape)
+            values[:, -1] = model.offset_sd * random.standard_normal(shape)
         elif model.offsets:
             values[:, -1] = np.abs(CENTRE + random.standard_normal(shape))
         else:

@@ -167,7 +167,7 @@ class Sigmoid(Interval):
 
     @staticmethod
     def _rate(m):
-        return 1 / (1 + Sigmoid._decay(m))
+        return special.reciprocal(1 + Sigmoid._decay(m))
 
     @staticmethod
     def _inverse_tail(tail):

@@ -181,7 +181,7 @@ class Softplus(HalfLine):
     def _parts(p):
         """e^-|p|, log(1 + e^-|p|) / e^-|p| and 1 / (1 + e^-|p|): one exponential and one division behind everything."""
         decay = special.decaying(jnp.abs(p))
-        return decay, special.log1p_over(decay), 1 / (1 + decay)
+        return decay, special.log1p_over(decay), special.reciprocal(1 + decay)
 
     @staticmethod
     def _value(p):
@@ -240,7 +240,7 @@ class ICLL(HalfLine):
     def _slope(p):
         _, x = special.doubly_exponential(p)
         share, decay = special.one_minus_exp(x)
-        return x / share * decay  # in this order: of x * decay XLA would make one more exponential
+        return x * special.reciprocal(share) * decay  # in this order: of x * decay XLA would make one more exponential
 
     @staticmethod
     def _log_derivative(p):

@@ -126,6 +126,17 @@ def by_hand(x):
     return x.dtype == jnp.float32 and jax.default_backend() == "cpu"
 
 
+def reciprocal(x):
+    """1 / x of a positive normal number.
+
+    On a GPU the square of a reciprocal root, which is one instruction where a division is ten: at most three units in the last place off.
+    """
+    if x.dtype == jnp.float32 and jax.default_backend() == "gpu":
+        root = jax.lax.rsqrt(x)
+        return root * root
+    return 1 / x
+
+
 def polynomial(coefficients, x):
     """Lowest power first. Even and odd powers apart, each by Horner's rule: half as many products wait for one another."""
     if len(coefficients) < 6:
