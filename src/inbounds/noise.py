@@ -13,8 +13,8 @@ spacings) on 1.07e9 words, with counters, streams, keys or steps in order and wi
 rounds, and fail at 9 on a tenth of the words. Keys are still derived by `jax.random`, with 20.
 
 A word becomes a normal by one polynomial of the logarithm of the tail, without branches, and without the square root of
-`lax.erf_inv`. On a CPU a normal inside an update costs 4 nanoseconds where that of `jax.random` costs 10 (38 where the last axis is
-shorter than a vector instruction: such rows are drawn apart from the update). On an H200 an update of ten million numbers is bound by
+`lax.erf_inv`. On a CPU a normal inside an update costs 4 nanoseconds where that of `jax.random` costs 10 (38 in a loop over rows
+that are shorter than a vector instruction: the driver keeps states in one row). On an H200 an update of ten million numbers is bound by
 this arithmetic, not by memory: 55 microseconds with noise, 18 without. A kernel by hand (Pallas) that uses both words, and fuses
 transform and update as XLA does, takes 51: not worth its keep.
 """
@@ -43,41 +43,19 @@ QUANTILE = (
     0.04556778353, -0.04353412957, 1.155081671e-3, 0.05113570914, -0.02949092401, -0.01254960712, 0.01017515488,
 )  # fmt: skip
 QUANTILE_END = 16.0
-WORTH_A_LOOP = 1_024  # numbers
 SQRT_HALF = np.float32(math.sqrt(0.5)).view(np.int32)
 
 
 def normal(
-    key: jax.Array,
-    shape: tuple[int, ...],
-    dtype: jax.typing.DTypeLike = jnp.float32,
-    stream: int = 0,
-    apart: bool = False,
+    key: jax.Array, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32, stream: int = 0
 ) -> jax.Array:
-    """Independent standard normals from a key, and from each `stream` of it: `jax.random.normal`, faster in single precision.
-
-    `apart` keeps the generator out of the loop that uses the numbers, as it has to be where that loop cannot be vectorised.
-    """
+    """Independent standard normals from a key, and from each `stream` of it: `jax.random.normal`, faster in single precision."""
     words = jax.random.key_data(key)
     if dtype != jnp.float32 or words.shape != (2,):  # double precision, or a key of another generator
         return jax.random.normal(jax.random.fold_in(key, stream) if stream else key, shape, dtype)
 
-    def draw(counter: jax.Array) -> jax.Array:
-        return _normal(threefry(words[0], words[1], jnp.full_like(counter, stream), counter)[0])
-
-    size = math.prod(shape)
-    if not (apart or short_rows(shape)):
-        return draw(lax.iota(np.uint32, size)).reshape(shape)
-    # XLA undoes barriers and reshapes, but no loop of two turns.
-    half = (size + 1) // 2
-    halves = lax.map(lambda first: draw(first + lax.iota(np.uint32, half)), np.array([0, half], np.uint32))
-    return halves.reshape(-1)[:size].reshape(shape)
-
-
-def short_rows(shape: tuple[int, ...]) -> bool:
-    """Whether XLA would make no vector instructions of a generator in a loop over this shape, and a loop of its own pays: on CPUs."""
-    ragged = len(shape) > 1 and shape[-1] < 32 and shape[-1] % 8 != 0
-    return ragged and math.prod(shape) >= WORTH_A_LOOP and jax.default_backend() == "cpu"
+    counter = lax.iota(np.uint32, math.prod(shape))
+    return _normal(threefry(words[0], words[1], jnp.full_like(counter, stream), counter)[0]).reshape(shape)
 
 
 def threefry(

@@ -17,7 +17,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform as NumPyroTransform
 
 from inbounds import transforms as tf
-from inbounds.trees import PyTree, variable_name
+from inbounds.trees import PyTree, in_one_row, variable_name
 
 
 def is_constraint(x: Any) -> bool:
@@ -75,21 +75,21 @@ class Space:
 
     def evaluation_point(self, phi: PyTree) -> PyTree:
         """Where the user's density is differentiated: theta, kept a little further from the ends (see `Transform`)."""
-        return self._map(lambda t, p: t.evaluation_point(p), phi)
+        return self._map(lambda t, p: _apply(t, t.evaluation_point, p), phi)
 
     def pull_back(self, phi: PyTree, theta: PyTree, gradient: PyTree) -> PyTree:
         """The proxy drift f'(phi) * gradient + f''(phi)/f'(phi), edge-safe.
 
         `gradient` is that of log pi at `theta = evaluation_point(phi)`.
         """
-        return self._map(lambda t, p, x, g: t.pull_back(p, x, g), phi, theta, gradient)
+        return self._map(lambda t, *leaves: _apply(t, t.pull_back, *leaves), phi, theta, gradient)
 
     def pull_back_variance(self, phi: PyTree, variance: PyTree) -> PyTree:
         """Variance of the proxy gradient from that of the theta-gradient, both diagonal: J^2 summed against it."""
 
         def one(t, p, v):
             if t.domain.event_dim == 0:
-                return jnp.square(t.derivative(p)) * v
+                return jnp.square(_apply(t, t.derivative, p)) * v
             return _vector_variance(t, p, v)
 
         return self._map(one, phi, variance)
@@ -132,6 +132,10 @@ class Space:
                 "Cannot start there: " + "; ".join(problems) + ". Give `init` values strictly inside the support, or "
                 "leave `init` out."
             )
+
+
+def _apply(transform: Any, method: Callable, *leaves: jax.Array) -> jax.Array:
+    return in_one_row(method, *leaves) if getattr(transform, "uniform", False) else method(*leaves)
 
 
 def _per_support(supports: PyTree, transforms: PyTree) -> list:

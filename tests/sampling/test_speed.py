@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -65,16 +66,23 @@ def first_run(model):
     def run(num_steps=8, step_size=1e-4, **more):
         return ib.sample(kernel, step_size, num_steps, progress=False, **settings, **more)
 
+    with compilations() as compiled:
+        traced = chunk_of(run)
+    return FirstRun(run, compiled, traced.jaxpr.jaxpr, traced.lower().as_text())
+
+
+def chunk_of(run):
+    """The chunk that `run` runs, as it was traced."""
     run_chunk, traced = driver.run_chunk, []
 
     def spy(*arguments):
         traced.append(run_chunk.trace(*arguments))
         return run_chunk(*arguments)
 
-    with pytest.MonkeyPatch.context() as patch, compilations() as compiled:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "run_chunk", spy)
         run()
-    return FirstRun(run, compiled, traced[0].jaxpr.jaxpr, traced[0].lower().as_text())
+    return traced[0]
 
 
 @contextmanager
@@ -167,6 +175,22 @@ def test_a_large_model_computes_a_report_only_where_it_is_kept():
     norms = around(first_run(large).jaxpr, "square", (5_000,))
     assert len(norms) == 1
     assert [name for name in norms[0] if name in ("while", "scan", "cond")] == ["while", "while", "cond"]
+
+
+def test_tables_of_short_rows_are_gone_through_in_one_row():
+    """A loop has the shape of its result: row by row, few vector instructions would make the noise."""
+    rng = np.random.default_rng(0)
+    data = {"row": rng.integers(0, 300, 64), "y": rng.poisson(2.0, 64).astype(np.float32)}
+
+    def log_likelihood(theta, batch):
+        rate = jnp.sum(theta["w"][batch["row"]], axis=-1)
+        return batch["y"] * jnp.log(rate) - rate
+
+    kernel = ib.sgld(ib.Posterior({"w": dist.Exponential(2.0).expand([300, 20])}, log_likelihood, data))
+    compiled = chunk_of(lambda: ib.sample(kernel, 1e-4, 4, thin=4, batch_size=16, progress=False)).lower().compile()
+    loops = [loop for loop in compiled.as_text().split("\n\n") if re.search(r"u32\[(1,)?(6000|300,20)\]\S* xor\(", loop)]
+    assert len(loops) == 1
+    assert re.search(r"ROOT \S+ = f32\[([\d,]*)\]", loops[0])[1] == "6000"
 
 
 def mixings(jaxpr):

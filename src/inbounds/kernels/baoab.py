@@ -90,7 +90,8 @@ def baoab(
         phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, state.phi, unit, velocity)
         velocity = jax.tree.map(lambda v, a, z: keep * v + a * z, velocity, injected.amplitude, noise)
         phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, phi, unit, velocity)
-        drift, theta_variance, estimator = proxy_gradient(state.estimator, phi, minibatch)
+        make_drift, theta_variance, estimator = proxy_gradient(state.estimator, phi, minibatch)
+        drift = make_drift()
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, velocity, unit, drift)
 
         def look():

@@ -146,6 +146,7 @@ class ProxyGradient:
 
     def __init__(self, posterior: Posterior, space: Space, gradient: GradientFactory, noise_correction: Any):
         self.space = space
+        self.has_data = posterior.num_data is not None
         self.estimator: GradientEstimator = gradient(posterior)
         self.estimates_variance = noise_correction is True
         self.known_variance = None if noise_correction is True or noise_correction is False else noise_correction
@@ -156,8 +157,12 @@ class ProxyGradient:
     def init(self, theta: PyTree) -> Any:
         return self.estimator.init(theta, self.estimates_variance)
 
-    def __call__(self, state: Any, phi: PyTree, batch: PyTree) -> tuple[PyTree, PyTree | None, Any]:
-        """(drift of phi, variance of the theta-gradient or None, new estimator state)."""
+    def __call__(self, state: Any, phi: PyTree, batch: PyTree) -> tuple[Callable[[], PyTree], PyTree | None, Any]:
+        """(what makes the drift of phi, variance of the theta-gradient or None, new estimator state).
+
+        A report makes its drift anew, inside its condition: one that it shared with the step would be written to memory in every
+        step. Without data, what it is made of would be written instead, and they share it.
+        """
         theta = self.space.evaluation_point(phi)
         gradient, state = self.estimator.estimate(state, theta, batch, self.estimates_variance)
         variance = gradient.variance
@@ -168,7 +173,10 @@ class ProxyGradient:
                 known,
                 theta,
             )
-        return self.space.pull_back(phi, theta, gradient.value), variance, state
+        if self.has_data:
+            return lambda: self.space.pull_back(phi, theta, gradient.value), variance, state
+        drift = self.space.pull_back(phi, theta, gradient.value)
+        return lambda: drift, variance, state
 
     def refresh(self, state: Any, phi: PyTree) -> Any:
         return self.estimator.refresh(state, self.space.evaluation_point(phi))

@@ -85,7 +85,8 @@ def leimkuhler_matthews(
         return State(phi, no_kick, spread_of(no_step, scale, phi), proxy_gradient.init(theta), preconditioner_state)
 
     def update(noise, state, minibatch, step_size):
-        drift, variance, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
+        make_drift, variance, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
+        drift = make_drift()
         scale, preconditioner_state = precondition.update(state.preconditioner, drift)
         if variance is not None:
             variance = space.pull_back_variance(state.base, variance)
@@ -101,7 +102,7 @@ def leimkuhler_matthews(
         )
 
         def look():
-            return Info(trees.norm(drift), injected.noise_variance(), injected.clamped(), trees.all_finite(base))
+            return Info(trees.norm(make_drift()), injected.noise_variance(), injected.clamped(), trees.all_finite(base))
 
         return State(base, noise, spread_of(step_size, scale, base), estimator, preconditioner_state), look
 

@@ -68,7 +68,8 @@ def sgld(
         return State(phi, proxy_gradient.init(theta), precondition.init(phi))
 
     def update(noise, state, minibatch, step_size):
-        drift, variance, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
+        make_drift, variance, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
+        drift = make_drift()
         scale, preconditioner_state = precondition.update(state.preconditioner, drift)
         if variance is not None:
             variance = space.pull_back_variance(state.phi, variance)
@@ -80,7 +81,7 @@ def sgld(
         )
 
         def look():
-            return Info(trees.norm(drift), injected.noise_variance(), injected.clamped(), trees.all_finite(phi))
+            return Info(trees.norm(make_drift()), injected.noise_variance(), injected.clamped(), trees.all_finite(phi))
 
         return State(phi, estimator, preconditioner_state), look
 

@@ -94,7 +94,8 @@ def sgnht(
         velocity = jax.tree.map(lambda v, z: keep * v + amplitude * z, velocity, noise)
         xi = heat(xi, velocity)
         phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, phi, unit, velocity)
-        drift, _, estimator = proxy_gradient(state.estimator, phi, minibatch)
+        make_drift, _, estimator = proxy_gradient(state.estimator, phi, minibatch)
+        drift = make_drift()
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, velocity, unit, drift)
 
         def look():

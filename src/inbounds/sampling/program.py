@@ -35,6 +35,7 @@ CHUNK_NUMBERS = 2**22  # numbers that a chunk may return
 NOISE_NUMBERS = 2**18  # numbers that a chunk of a small model draws beforehand, also the last and shortest of a run,
 WORTH_A_CALL = 256  # or as many as so many steps need,
 MOST_NOISE_NUMBERS = 2**20  # but no more than these
+WORTH_UNROLLING = 50  # steps of a block from which on several of them share a turn of the loop
 
 
 class Carry(NamedTuple):
@@ -97,8 +98,9 @@ class Program:
     @property
     def unroll(self) -> int:
         """Steps of a large model in one turn of its loop: on an accelerator, gaps between kernels and copies of the state
-        cost as much as the arithmetic; on a CPU they are nothing, and every step in the turn is compiled anew."""
-        if platform_of(self.layout) == "cpu":
+        cost as much as the arithmetic; on a CPU they are nothing, and every step in the turn is compiled anew. That does not pay
+        either for a run that is looked at every few steps, which is a short one."""
+        if platform_of(self.layout) == "cpu" or self.block_steps < WORTH_UNROLLING:
             return 1
         return max(divisor for divisor in range(1, 6) if self.block_steps % divisor == 0)
 
@@ -331,6 +333,7 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         return shed(_step(program, dress(state), noise, plan, arrays, size, active, report))
 
     state = shed(carry.state)
+    flat, upright = _lying(state, 0 if alone else 1) if program.layout is None else (lambda state: state,) * 2
     nothing = shed(jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry, False).info))
     inputs = (steps, plan, _step_sizes(program, steps, step_size))
     if program.unroll == 1:  # the loop itself ends in time: to choose between two states would be a pass over both
@@ -338,16 +341,19 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
 
         def turn(index, loop):
             report = length == 1 or index == count - 1  # no other leaves the loop, and each is a pass over the drift
-            return step(loop[0], jax.tree.map(lambda leaf: leaf[index], inputs), report=report)
+            state, info = step(upright(loop[0]), jax.tree.map(lambda leaf: leaf[index], inputs), report=report)
+            return flat(state), info
 
-        loop = lax.fori_loop(0, count, turn, (state, nothing))
+        state, info = lax.fori_loop(0, count, turn, (flat(state), nothing))
+        loop = upright(state), info
     else:
 
         def group(loop, inputs):
             for place in range(program.unroll):  # what the others than the last report is never computed
-                one = jax.tree.map(lambda leaf, place=place: leaf[place], inputs)
-                loop = step(loop[0], one, active=one[0] < end)
+                loop = one(loop[0], jax.tree.map(lambda leaf, place=place: leaf[place], inputs))
             return loop, None
+
+        one = jax.jit(lambda state, inputs: step(state, inputs, active=inputs[0] < end))  # traced once
 
         grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
         loop, _ = lax.scan(group, (state, nothing), grouped)
@@ -359,6 +365,22 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     kept = (done % program.thin == 0) & (done <= end) & (done > burn_in) & program.samples(done)
     row = jax.tree.map(lambda leaf: leaf[None], phi)
     return Carry(state, _collect(program, carry.collected, row, kept[None])), Rows(None, info)
+
+
+def _lying(state: Any, axes: int) -> tuple[Callable, Callable]:
+    """What makes vectors of the leaves of a state, `axes` first axes kept, and what makes leaves of them again.
+
+    Between two steps the numbers lie in vectors: short rows would make slow loops of the steps (`trees.in_one_row`).
+    """
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
+
+    def flat(state):
+        return jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:axes], -1) if leaf.ndim > axes else leaf, state)
+
+    def upright(state):
+        return jax.tree.map(lambda leaf, like: leaf.reshape(like.shape), state, shapes)
+
+    return flat, upright
 
 
 def _collect(program: Program, collected: Any, phi: PyTree, kept: jax.Array) -> Any:

@@ -87,6 +87,11 @@ class Elementwise(Transform):
     domain = constraints.real
 
     @property
+    def uniform(self):
+        """Whether it does the same to every coordinate."""
+        return all(np.ndim(getattr(self, name)) == 0 for name in self._parameters)
+
+    @property
     def sign(self):
         return 1.0
 

@@ -71,7 +71,8 @@ def bounded_kernel(
         return State(theta, theta_gradient.init(theta))
 
     def update(noise, state, minibatch, step_size):
-        drift, _, estimator = theta_gradient(state.estimator, state.theta, minibatch)
+        make_drift, _, estimator = theta_gradient(state.estimator, state.theta, minibatch)
+        drift = make_drift()
 
         def leaf(bound, x, g, z):
             return bound.inside(move(x, g, z, bound, step_size))
@@ -86,7 +87,7 @@ def bounded_kernel(
         )
 
         def look():
-            return Info(trees.norm(drift), jnp.full((), jnp.nan), jnp.zeros(()), trees.all_finite(theta))
+            return Info(trees.norm(make_drift()), jnp.full((), jnp.nan), jnp.zeros(()), trees.all_finite(theta))
 
         return State(theta, estimator), look
 

@@ -60,7 +60,8 @@ def ito(
 
     def update(noise, state, minibatch, step_size):
         theta = space.evaluation_point(state.phi)
-        drift, _, estimator = theta_gradient(state.estimator, theta, minibatch)
+        make_drift, _, estimator = theta_gradient(state.estimator, theta, minibatch)
+        drift = make_drift()
 
         def move(transform, p, g, z):
             slope = 1 / transform.derivative(p)
