@@ -34,6 +34,7 @@ from inbounds.trees import PyTree
 KERNELS: dict[str, Any] = {"sgld": sgld, "leimkuhler_matthews": leimkuhler_matthews}
 EVALUATE_EVERY = (5, 25)  # steps between two draws that enter the averages: at least, at most
 PAIRS = 2**15  # predicted at once
+ARRIVAL = 150  # steps of large size, at least, but for half of a shorter run
 
 
 class UnknownLabelWarning(UserWarning):
@@ -442,7 +443,7 @@ class BayesianNMF(Estimator):
 
 def auto_step_size(rows: int, batch_size: int, iterations: int, offsets: bool) -> Any:
     """The step sizes that `step_size="auto"` takes, in units of the inverse curvature: large at first, to arrive, and constant
-    after a fifth of the run.
+    after a fifth of the run, or after the steps that it takes to arrive.
 
     A rating of a minibatch stands for rows / batch_size of them; the noise of the gradient then has step size x rows /
     (2 batch_size) of the variance that the dynamics inject, which for a run of 10,000 steps is held at .25 (1.1 without offsets,
@@ -452,10 +453,10 @@ def auto_step_size(rows: int, batch_size: int, iterations: int, offsets: bool) -
     which all factors grow together. The numbers were found on MovieLens 1M.
     """
     share = batch_size / rows
-    heat, largest, first = (0.5, 0.045, 0.15) if offsets else (2.25, 0.05, 0.06)
+    heat, largest, first = (0.5, 0.06, 0.15) if offsets else (2.25, 0.05, 0.06)
     last = min(heat * share * math.sqrt(10_000 / iterations), largest)
     first = min(4 * share, first)
-    return schedules.settling(max(first, last), last, max(1, iterations // 5))
+    return schedules.settling(max(first, last), last, max(iterations // 5, min(ARRIVAL, iterations // 2), 1))
 
 
 def as_ratings(X: Any, y: Any = None) -> Ratings:

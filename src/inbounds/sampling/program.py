@@ -333,14 +333,15 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         return shed(_step(program, dress(state), noise, plan, arrays, size, active, report))
 
     state = shed(carry.state)
-    flat, upright = _lying(state, 0 if alone else 1) if program.layout is None else (lambda state: state,) * 2
+    flat, upright = _lying(program, state)
     nothing = shed(jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry, False).info))
     inputs = (steps, plan, _step_sizes(program, steps, step_size))
     if program.unroll == 1:  # the loop itself ends in time: to choose between two states would be a pass over both
         count = jnp.clip(end - first, 0, length)
 
         def turn(index, loop):
-            report = length == 1 or index == count - 1  # no other leaves the loop, and each is a pass over the drift
+            # No other leaves the loop, and each is a pass over the drift; an accelerator would wait for the condition.
+            report = length == 1 or platform_of(program.layout) != "cpu" or index == count - 1
             state, info = step(upright(loop[0]), jax.tree.map(lambda leaf: leaf[index], inputs), report=report)
             return flat(state), info
 
@@ -354,7 +355,6 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
             return loop, None
 
         one = jax.jit(lambda state, inputs: step(state, inputs, active=inputs[0] < end))  # traced once
-
         grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
         loop, _ = lax.scan(group, (state, nothing), grouped)
     state, info = dress(loop)
@@ -367,15 +367,18 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     return Carry(state, _collect(program, carry.collected, row, kept[None])), Rows(None, info)
 
 
-def _lying(state: Any, axes: int) -> tuple[Callable, Callable]:
-    """What makes vectors of the leaves of a state, `axes` first axes kept, and what makes leaves of them again.
+def _lying(program: Program, state: Any) -> tuple[Callable, Callable]:
+    """What makes vectors of the leaves of a state, and what makes leaves of them again.
 
-    Between two steps the numbers lie in vectors: short rows would make slow loops of the steps (`trees.in_one_row`).
+    Between two steps the numbers lie in vectors: short rows would make slow loops of the steps on a CPU (`trees.in_one_row`).
     """
+    if program.layout is not None or platform_of(program.layout) != "cpu":
+        return lambda state: state, lambda state: state
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
+    first = 0 if program.num_chains == 1 else 1  # axes that stay
 
     def flat(state):
-        return jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:axes], -1) if leaf.ndim > axes else leaf, state)
+        return jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:first], -1) if leaf.ndim > first else leaf, state)
 
     def upright(state):
         return jax.tree.map(lambda leaf, like: leaf.reshape(like.shape), state, shapes)
