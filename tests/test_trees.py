@@ -25,3 +25,15 @@ def test_what_makes_a_computed_table_is_not_done_at_every_look_up():
 
     assert looked_up(lambda table: table)  # else XLA has learnt better, and `computed` can go
     assert not looked_up(trees.computed)
+
+
+def test_a_function_of_coordinates_may_see_them_in_one_row():
+    seen = []
+
+    def function(x, y):
+        seen.append(x.shape)
+        return jnp.exp(x) * y
+
+    x, y = jnp.arange(12.0).reshape(3, 2, 2), jnp.ones((3, 2, 2)) / 2
+    assert np.array_equal(trees.in_one_row(function, x, y), jnp.exp(x) / 2)
+    assert seen == [(12,) if jax.default_backend() == "cpu" else (3, 2, 2)]
