@@ -188,7 +188,9 @@ def test_tables_of_short_rows_are_gone_through_in_one_row():
 
     kernel = ib.sgld(ib.Posterior({"w": dist.Exponential(2.0).expand([300, 20])}, log_likelihood, data))
     compiled = chunk_of(lambda: ib.sample(kernel, 1e-4, 4, thin=4, batch_size=16, progress=False)).lower().compile()
-    loops = [loop for loop in compiled.as_text().split("\n\n") if re.search(r"u32\[(1,)?(6000|300,20)\]\S* xor\(", loop)]
+    loops = [
+        loop for loop in compiled.as_text().split("\n\n") if re.search(r"u32\[(1,)?(6000|300,20)\]\S* xor\(", loop)
+    ]
     assert len(loops) == 1
     assert re.search(r"ROOT \S+ = f32\[([\d,]*)\]", loops[0])[1] == "6000"
 
