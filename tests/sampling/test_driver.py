@@ -301,17 +301,19 @@ def test_something_else_than_a_kernel_is_refused():
         ib.sample(GAMMA, 0.1, 10)
 
 
-def test_unrolled_steps_give_the_draws_of_single_ones(monkeypatch):
-    """As an accelerator runs large models; the last step of the run lies inside a group."""
+@pytest.mark.parametrize("steps_at_once", [1, 4])
+def test_the_loops_of_accelerators_give_the_draws_of_a_cpu(steps_at_once, monkeypatch):
+    """Large models, in turns of one step and of several; the last step of the run lies inside a group."""
 
     def draws():
         # A new one: nothing compiled is used again.
-        kernel = ib.sgld(ib.Posterior({"w": dist.HalfNormal(1.0).expand([5_000])}))
+        kernel = ib.sgld(ib.Posterior({"w": dist.HalfNormal(1.0).expand([500, 10])}))
         return ib.sample(kernel, 0.1, 13, thin=4, num_chains=2)
 
-    single = draws()
-    monkeypatch.setattr(compiled.Program, "unroll", 4)
-    grouped = draws()
-    np.testing.assert_allclose(grouped.phi["w"], single.phi["w"], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(grouped.stats["gradient_norm"], single.stats["gradient_norm"], rtol=1e-5)
-    np.testing.assert_allclose(grouped.state.phi["w"], single.state.phi["w"], rtol=1e-5, atol=1e-6)
+    on_cpu = draws()
+    monkeypatch.setattr(compiled, "platform_of", lambda layout: "gpu")
+    monkeypatch.setattr(compiled.Program, "unroll", steps_at_once)
+    elsewhere = draws()
+    np.testing.assert_allclose(elsewhere.phi["w"], on_cpu.phi["w"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(elsewhere.stats["gradient_norm"], on_cpu.stats["gradient_norm"], rtol=1e-5)
+    np.testing.assert_allclose(elsewhere.state.phi["w"], on_cpu.state.phi["w"], rtol=1e-5, atol=1e-6)
