@@ -44,7 +44,7 @@ def test_kernels_make_the_step_that_the_quadrature_integrates(name, corrected, f
     phi = y + jnp.sqrt(eps / 2) * eta
     template = jax.vmap(kernel.init)({"theta": jnp.full(y.shape, 0.5)})
     spread = jnp.full(y.shape, jnp.sqrt(eps / 2))
-    state = template._replace(base={"theta": y}, kick={"theta": eta}, spread={"theta": spread})
+    state = template._replace(phi={"theta": phi}, kick={"theta": eta}, spread={"theta": spread})
     after, _ = jax.vmap(lambda s, z: kernel.update({"theta": jnp.zeros(())}, s, z, eps))(state, delta)
     theta = transform(phi)
     slope = transform.derivative(phi)

@@ -91,8 +91,8 @@ class Kernel:
         state, look = self._update(noise, state, minibatch, jnp.asarray(step_size, dtype))
         if report is True:
             return state, look()
-        nothing = jax.eval_shape(look)
-        return state, lax.cond(report, look, lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), nothing))
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look))
+        return state, nothing if report is False else lax.cond(report, look, lambda: nothing)
 
     def proxy(self, state: Any) -> PyTree:
         """phi, the unbounded variable that moves (theta itself for kernels that work in the bounded space)."""

@@ -25,16 +25,16 @@ from inbounds.trees import PyTree
 
 
 class State(NamedTuple):
-    base: PyTree  # y
-    kick: PyTree  # the noise eta that makes phi of y, and moves y in the next step
-    spread: PyTree  # what multiplies it in phi, with as many axes as y
+    phi: PyTree
+    kick: PyTree  # the noise eta that made phi of y, and moves y in the next step
+    spread: PyTree  # what multiplied it in phi, with as many axes as phi
     estimator: Any
     preconditioner: Any
 
     @property
-    def phi(self) -> PyTree:
-        """Made when asked for: to keep it would be one more array to read and to write in every step."""
-        return jax.tree.map(lambda y, s, z: y + s * z, self.base, self.spread, self.kick)
+    def base(self) -> PyTree:
+        """y. It is phi that is kept: rows of a table are looked up in one array then, and a step's noise is used where it is made."""
+        return jax.tree.map(lambda p, s, z: p - s * z, self.phi, self.spread, self.kick)
 
 
 def leimkuhler_matthews(
@@ -72,10 +72,10 @@ def leimkuhler_matthews(
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction)
     precondition = as_preconditioner(preconditioner)
 
-    def spread_of(step_size, scale, base):
-        wanted = injected_noise(lambda m: step_size * m * temperature / 2, lambda m: 0.0, scale, None, like=base)
+    def spread_of(step_size, scale, phi):
+        wanted = injected_noise(lambda m: step_size * m * temperature / 2, lambda m: 0.0, scale, None, like=phi)
         # With all axes, so that many chains at once broadcast like one.
-        return jax.tree.map(lambda s, y: s.reshape((1,) * (y.ndim - s.ndim) + s.shape), wanted.amplitude, base)
+        return jax.tree.map(lambda s, p: s.reshape((1,) * (p.ndim - s.ndim) + s.shape), wanted.amplitude, phi)
 
     def init(theta):
         phi = space.unconstrain(theta)
@@ -86,25 +86,23 @@ def leimkuhler_matthews(
 
     def update(noise, state, minibatch, step_size):
         make_drift, variance, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
-        drift = make_drift()
+        drift, base = make_drift(), state.base
         scale, preconditioner_state = precondition.update(state.preconditioner, drift)
         if variance is not None:
-            variance = space.pull_back_variance(state.base, variance)
+            variance = space.pull_back_variance(base, variance)
         injected = injected_noise(
-            lambda m: 2 * step_size * m * temperature, lambda m: (step_size * m) ** 2, scale, variance, like=state.base
+            lambda m: 2 * step_size * m * temperature, lambda m: (step_size * m) ** 2, scale, variance, like=base
         )
-        base = jax.tree.map(
-            lambda y, g, a, k: y + step_size * g + a * k,
-            state.base,
-            scaled(scale, drift),
-            injected.amplitude,
-            state.kick,
-        )
+        spread = spread_of(step_size, scale, base)
+        phi = jax.tree.map(
+            lambda y, g, a, k, s, z: y + step_size * g + a * k + s * z,
+            base, scaled(scale, drift), injected.amplitude, state.kick, spread, noise,
+        )  # fmt: skip
 
         def look():
-            return Info(trees.norm(make_drift()), injected.noise_variance(), injected.clamped(), trees.all_finite(base))
+            return Info(trees.norm(make_drift()), injected.noise_variance(), injected.clamped(), trees.all_finite(phi))
 
-        return State(base, noise, spread_of(step_size, scale, base), estimator, preconditioner_state), look
+        return State(phi, noise, spread, estimator, preconditioner_state), look
 
     config = describe(noise_correction=noise_correction, preconditioner=precondition, temperature=temperature)
     return kernel_on_proxy("leimkuhler_matthews", posterior, proxy_gradient, precondition, init, update, config)

@@ -31,7 +31,7 @@ from inbounds.sampling.devices import (
     platform_of,
     to_host,
 )
-from inbounds.sampling.draws import Draws, Record
+from inbounds.sampling.draws import Draws, Record, step_sizes
 from inbounds.sampling.interrupts import Interrupts
 from inbounds.sampling.program import Carry, Keys, Program, as_key, refresh, run_chunk
 from inbounds.sampling.progress import ProgressBar
@@ -398,7 +398,7 @@ def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[C
     """(schedule, None) or (None, numbers), after a look at their values."""
     if callable(step_size):
         probes = np.unique(np.linspace(0, num_steps - 1, 64).astype(int))
-        sizes = np.asarray([float(step_size(jnp.asarray(probe, jnp.int32))) for probe in probes])
+        sizes = step_sizes(step_size, probes + 1, 1)[0]  # of draws, made after the steps
         if not np.all(np.isfinite(sizes)) or np.any(sizes < 0) or not np.any(sizes > 0):
             bad = probes[~(np.isfinite(sizes) & (sizes >= 0))]
             where = f"at step {bad[0]:,} it is {sizes[probes == bad[0]][0]}" if bad.size else "it is zero throughout"

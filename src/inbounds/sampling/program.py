@@ -100,9 +100,7 @@ class Program:
         """Steps of a large model in one turn of its loop: on an accelerator, gaps between kernels and copies of the state
         cost as much as the arithmetic; on a CPU they are nothing, and every step in the turn is compiled anew. That does not pay
         either for a run that is looked at every few steps, which is a short one."""
-        if platform_of(self.layout) == "cpu" or self.block_steps < WORTH_UNROLLING:
-            return 1
-        return max(divisor for divisor in range(1, 6) if self.block_steps % divisor == 0)
+        return 1 if platform_of(self.layout) == "cpu" or self.block_steps < WORTH_UNROLLING else 4
 
     @property
     def plan_numbers(self) -> int:
@@ -215,16 +213,14 @@ def _for_every_chain(program: Program, function: Callable[[jax.Array], PyTree], 
 
 def _step(
     program: Program, state: Any, noise: PyTree, plan: PyTree, arrays: PyTree, step_size: jax.Array,
-    active: bool | jax.Array = True, report: bool | jax.Array = True,
+    report: bool | jax.Array = True,
 ) -> tuple:  # fmt: skip
-    """One step of every chain; nothing moves where `active` turns out to be False, nothing is reported where `report` does."""
+    """One step of every chain; nothing is reported where `report` turns out to be False."""
     kernel = program.kernel
 
     def one(noise, state, plan, step_size):
         new, info = kernel.update(noise, state, program.source.fetch(arrays, plan), step_size, report)
         dtype = jax.tree.leaves(kernel.proxy(state))[0].dtype
-        if active is not True:
-            new = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
         return new, {name: getattr(info, name).astype(dtype) for name in kernel.reports}
 
     if program.num_chains == 1:  # no batch axis of one: it would make every product of matrices a batched one
@@ -326,38 +322,41 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     def dress(tree):
         return jax.tree.map(lambda leaf: leaf[None], tree) if alone else tree
 
-    def step(state, inputs, active=True, report=True):
+    def step(state, inputs, report=True):
         number, plan, size = inputs
-        noise = jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
+        noise = dress(draw(keys.noise[0], number)) if alone else jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
         size = step_size if size is None else size
-        return shed(_step(program, dress(state), noise, plan, arrays, size, active, report))
+        return shed(_step(program, dress(state), noise, plan, arrays, size, report))
 
     state = shed(carry.state)
     flat, upright = _lying(program, state)
     nothing = shed(jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry, False).info))
     inputs = (steps, plan, _step_sizes(program, steps, step_size))
-    if program.unroll == 1:  # the loop itself ends in time: to choose between two states would be a pass over both
-        count = jnp.clip(end - first, 0, length)
+    # Loops end in time: to choose between two states, at steps beyond the end, would be a pass over both.
+    count, done = jnp.clip(end - first, 0, length), 0
+    if program.unroll > 1:
+        one = jax.jit(lambda state, inputs: step(state, inputs, report=False)[0])  # traced once
 
-        def turn(index, loop):
-            # No other leaves the loop, and each is a pass over the drift. That the condition pays was measured on CPUs alone.
-            report = length == 1 or platform_of(program.layout) != "cpu" or index == count - 1
-            state, info = step(upright(loop[0]), jax.tree.map(lambda leaf: leaf[index], inputs), report=report)
-            return flat(state), info
+        def group(state, inputs):
+            for place in range(program.unroll):
+                state = one(state, jax.tree.map(lambda leaf, place=place: leaf[place], inputs))
+            return state, None
 
-        state, info = lax.fori_loop(0, count, turn, (flat(state), nothing))
-        loop = upright(state), info
-    else:
-        one = jax.jit(lambda state, inputs: step(state, inputs, active=inputs[0] < end))  # traced once
+        # A loop of known length, which a device goes through on its own. The last steps, of which one reports, and a block that is
+        # cut short are for the loop below.
+        most = (length - 1) // program.unroll * program.unroll
+        grouped = jax.tree.map(lambda leaf: leaf[:most].reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
+        state = lax.cond(count == length, lambda state: lax.scan(group, state, grouped)[0], lambda state: state, state)
+        done = jnp.where(count == length, most, 0)
 
-        def group(loop, inputs):
-            for place in range(program.unroll):  # what the others than the last report is never computed
-                loop = one(loop[0], jax.tree.map(lambda leaf, place=place: leaf[place], inputs))
-            return loop, None
+    def turn(index, loop):
+        # No other report leaves the loop, and each is a pass over the drift. That the condition pays was measured on CPUs alone.
+        report = length == 1 or platform_of(program.layout) != "cpu" or index == count - 1
+        state, info = step(upright(loop[0]), jax.tree.map(lambda leaf: leaf[index], inputs), report=report)
+        return flat(state), info
 
-        grouped = jax.tree.map(lambda leaf: leaf.reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
-        loop, _ = lax.scan(group, (state, nothing), grouped)
-    state, info = dress(loop)
+    state, info = lax.fori_loop(done, count, turn, (flat(state), nothing))
+    state, info = dress((upright(state), info))
     phi = jax.vmap(kernel.proxy)(state)
     if program.keeps_draws:
         return Carry(state, None), Rows(phi, info)

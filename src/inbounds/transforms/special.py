@@ -1,8 +1,8 @@
 """Special functions behind the transforms, as short polynomials that XLA fuses: no loops, no branches.
 
 Each approximation has one set of coefficients for single and one for double precision. They were computed here, with
-60-digit arithmetic, by interpolation at Chebyshev nodes, and are written in powers of a variable that runs over
-[-1, 1], where Horner's rule is stable. Truncation errors are below 5e-8 (single) and 3e-15 (double), relative.
+60-digit arithmetic, by interpolation at Chebyshev nodes, and are written in powers of a variable of about the size of
+1, where Horner's rule is stable. Truncation errors are below 5e-8 (single) and 3e-15 (double), relative.
 """
 
 import math
@@ -103,12 +103,16 @@ LOG1P = {
     ),
 }  # fmt: skip
 
-# (1 - e^-x) / x for x in [0, 1/2], in powers of 4 x - 1; seven of them in single precision.
-ONE_MINUS_EXP = (
-    0.884796867714380564, -0.105996084642975660, 8.64598675904819274e-3, -5.33478602056210903e-4, 2.64468422589963829e-5,
-    -1.09525425384038633e-6, 3.89380456536782827e-8, -1.21250902395159069e-9, 3.36331322589098241e-11,
-    -8.38688043216083241e-13,
-)  # fmt: skip
+# (1 - e^-x) / x for x in [0, 0.4], in powers of x.
+ONE_MINUS_EXP_END = 0.4
+ONE_MINUS_EXP = {
+    "single": (0.9999999759, -0.4999969823, 0.1666059441, -0.04123585838, 7.065180075e-3),
+    "double": (
+        0.999999999999999532, -0.499999999999810261, 0.166666666654002775, -0.0416666663409086817,
+        8.33332913000898731e-3, -1.38885836117883261e-3, 1.98282019071003217e-4, -2.44734071383750101e-5,
+        2.30403879704700289e-6,
+    ),
+}  # fmt: skip
 
 # e^r for |r| < log(2) / 2 + 0.033 and (e^r - 1) / r for |r| <= log(2) / 2, in powers of r, in single precision.
 EXP = (1.0, 1.000000065, 0.5000000081, 0.1666630511, 0.04166621502, 8.383485073e-3, 1.395154721e-3)
@@ -204,8 +208,8 @@ def one_minus_exp(x):
     """1 - e^-x and e^-x, x >= 0. XLA's own expm1 costs an exponential and a hyperbolic tangent."""
     if not by_hand(x):
         decay = jnp.exp(-x)
-        near = x * polynomial(ONE_MINUS_EXP if precision(x.dtype) == "double" else ONE_MINUS_EXP[:7], 4 * x - 1)
-        return jnp.where(x < 0.5, near, 1 - decay), decay
+        near = x * polynomial(ONE_MINUS_EXP[precision(x.dtype)], x)
+        return jnp.where(x < ONE_MINUS_EXP_END, near, 1 - decay), decay
     bits, r = _powers_of_two(-x)
     scale = jax.lax.bitcast_convert_type(bits, np.float32)
     change = scale * (r * polynomial(EXPM1, r))  # e^-x = scale + change; where x is small scale is 1: nothing cancels
