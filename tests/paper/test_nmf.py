@@ -57,7 +57,10 @@ def test_the_best_step_of_the_search_is_the_one_that_runs(results):
 
 def test_widest_stable_step_and_iterations_to():
     part = {"step_sizes": [1e-4, 1e-3, 1e-2, 1e-1], "losses": [1.0, 0.9, 0.95, None]}
-    assert nmf.widest_stable(part) == 1e-2
+    assert nmf.least_error([part, {"losses": [None, 1.2]}]) == 0.9
+    assert nmf.widest_stable(part, 0.9) == 1e-2
+    assert nmf.widest_stable(part, 0.83) == 1e-3
+    assert np.isnan(nmf.widest_stable(part, 0.5))
     final = {"steps": [10, 20, 30], "test": {"rmse": [[1.0, 0.8, 0.7], [1.0, 0.6, 0.5]]}}
     assert nmf.iterations_to(final, 0.7) == 20
     assert nmf.iterations_to(final, 0.1) is None
@@ -77,7 +80,9 @@ def test_the_page_says_which_claims_show(results):
     summary = json.loads((results.path / "summary.json").read_text())
     assert {row["method"] for row in summary["rows"]} == {"mirror", "softplus"}
     claims = {claim.claim.split(" (")[0]: claim for claim in claims_of(results, nmf.summarise(results))}
-    widest = {m: nmf.widest_stable(results.get(f"rank-4/stability/{m}")) for m in ("mirror", "softplus")}
+    curves = {method: results.get(f"rank-4/stability/{method}") for method in ("mirror", "softplus")}
+    best = nmf.least_error([curves["mirror"]])
+    widest = {method: nmf.widest_stable(part, best) for method, part in curves.items()}
     stable = claims["The transformation enables stable computation with a large step size"]
     assert stable.holds == (widest["softplus"] >= 5 * widest["mirror"])
 

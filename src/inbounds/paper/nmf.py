@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,7 +41,8 @@ METRICS = (
     "clipped_rmse",  # of the first, cut to the range of the ratings
     "single_rmse",  # of the latest draw alone
 )
-STABLE = 1.1  # a step size counts as stable where its validation error is at most this many times the method's best
+STABLE = 1.1  # a step size counts as stable where its validation error is at most this many times the best one
+BASELINES = ("mirror", "sgrld")
 
 
 # -- what is compared ---------------------------------------------------------------------------------------------
@@ -422,11 +423,19 @@ def iterations_to(final: dict[str, Any], target: float) -> int | None:
     return int(final["steps"][reached[0]]) if len(reached) else None
 
 
-def widest_stable(part: dict[str, Any]) -> float:
-    """The largest step size whose validation error is within `STABLE` of the method's best."""
-    losses = np.asarray([number(loss) for loss in part["losses"]])
-    good = losses <= STABLE * np.nanmin(losses)
+def least_error(parts: Iterable[dict[str, Any]]) -> float:
+    """The lowest validation error of these stability curves."""
+    return min(float(np.nanmin(_losses(part))) for part in parts)
+
+
+def widest_stable(part: dict[str, Any], best: float) -> float:
+    """The largest step size whose validation error is at most `STABLE` times `best`; NaN where there is none."""
+    good = _losses(part) <= STABLE * best
     return float(np.asarray(part["step_sizes"])[good].max()) if good.any() else math.nan
+
+
+def _losses(part: dict[str, Any]) -> np.ndarray:
+    return np.asarray([number(loss) for loss in part["losses"]])
 
 
 def summarise(results: Results) -> list[dict[str, Any]]:
