@@ -104,12 +104,12 @@ class FactorModel:
     def predictor(self, theta: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
         """$x$, or $\\eta$ with offsets, of each pair."""
         if not self.offsets:
-            return jnp.sum(computed(theta["W"])[user] * computed(theta["H"])[item], axis=-1)
+            return _row_sums(computed(theta["W"])[user] * computed(theta["H"])[item])
         # C H of every item first, so that a rating costs no more than without C.
         h = theta["H"] - CENTRE
         coupled = jnp.matmul(h, theta["coupling"][:, 1:].T, precision="highest") + theta["coupling"][:, 0]
         level = theta["item_offset"] + coupled[:, 0]
-        interaction = jnp.sum((computed(theta["W"])[user] - CENTRE) * coupled[:, 1:][item], axis=-1)
+        interaction = _row_sums((computed(theta["W"])[user] - CENTRE) * coupled[:, 1:][item])
         return theta["user_offset"][user] + level[item] + interaction
 
     def expected(self, predictor: jax.Array) -> jax.Array:
@@ -320,6 +320,16 @@ class FactorModel:
             odds = self.mean / (self.maximum - self.mean)
             about_mean = self.maximum / (odds * (1 + odds) ** 2)
         return about_mean, about_mean * 2 / self.prior_rate**2, self.prior_rate**2
+
+
+def _row_sums(x: jax.Array) -> jax.Array:
+    """The sum of every row of a table of short rows.
+
+    On a CPU as a product with ones: XLA's own sums take two to three times as long.
+    """
+    if jax.default_backend() != "cpu":
+        return jnp.sum(x, axis=-1)
+    return jnp.matmul(x, jnp.ones(x.shape[-1], x.dtype), precision="highest")
 
 
 def _slope_at(transform: Any, theta: float) -> float:
