@@ -47,11 +47,6 @@ class HalfLine(Elementwise):
         """What multiplies a gradient taken at max(f, floor): that point times f'/f, which is 1 at an exp-type end."""
         return jnp.maximum(cls._derivative(p), floor)
 
-    @classmethod
-    def _added(cls, p):
-        """q as what is added to that: its last bits count for nothing where it is small."""
-        return cls._slope(p)
-
     @property
     def sign(self):
         return 1.0 if self.upper is None else -1.0
@@ -130,7 +125,7 @@ class HalfLine(Elementwise):
             # The gap as the float sees it: a gradient that goes like 1 / gap then cancels exactly.
             gap = self.sign * (theta_eval - like(self._end(), phi))
             factor = self._per_scale(gap * self._rate(jnp.minimum(p, 1 / edge_floor(phi.dtype))))
-        return self.sign * factor * gradient + self._per_scale(self._added(p))
+        return self.sign * factor * gradient + self._per_scale(self._slope(p))
 
 
 class Exp(HalfLine):
@@ -202,10 +197,6 @@ class Softplus(HalfLine):
     def _slope(p):
         decay, _, near = Softplus._parts(p)
         return jnp.where(p >= 0, decay, 1.0) * near
-
-    @classmethod
-    def _added(cls, p):
-        return 1 - cls._derivative(p)
 
     @staticmethod
     def _log_derivative(p):
