@@ -120,7 +120,7 @@ def test_sparse_beta_has_the_right_law_at_both_ends(transform):
         )
 
     state = jax.vmap(kernel.init)({"theta": jax.numpy.full(CHAINS, 0.5, np.float32)})
-    state = state._replace(base={"theta": phi})
+    state = state._replace(phi={"theta": phi})
     state, info = jax.jit(lambda s, k: jax.lax.scan(step, s, jax.random.split(k, 3_000)))(state, jax.random.key(0))
     assert bool(jax.numpy.all(info.finite))
     transform = kernel.space.transforms["theta"]

@@ -333,7 +333,8 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     nothing = shed(jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry, False).info))
     inputs = (steps, plan, _step_sizes(program, steps, step_size))
     # Loops end in time: to choose between two states, at steps beyond the end, would be a pass over both.
-    count, done = jnp.clip(end - first, 0, length), 0
+    count = jnp.clip(end - first, 0, length)
+    done = jnp.zeros_like(count)
     if program.unroll > 1:
         one = jax.jit(lambda state, inputs: step(state, inputs, report=False)[0])  # traced once
 
