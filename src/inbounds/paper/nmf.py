@@ -425,16 +425,17 @@ def iterations_to(final: dict[str, Any], target: float) -> int | None:
 
 def least_error(parts: Iterable[dict[str, Any]]) -> float:
     """The lowest validation error of these stability curves."""
-    return min(float(np.nanmin(_losses(part))) for part in parts)
+    return min(float(np.nanmin(losses_of(part))) for part in parts)
 
 
 def widest_stable(part: dict[str, Any], best: float) -> float:
     """The largest step size whose validation error is at most `STABLE` times `best`; NaN where there is none."""
-    good = _losses(part) <= STABLE * best
+    good = losses_of(part) <= STABLE * best
     return float(np.asarray(part["step_sizes"])[good].max()) if good.any() else math.nan
 
 
-def _losses(part: dict[str, Any]) -> np.ndarray:
+def losses_of(part: dict[str, Any]) -> np.ndarray:
+    """The validation errors of a stability curve, NaN where the chain was lost."""
     return np.asarray([number(loss) for loss in part["losses"]])
 
 

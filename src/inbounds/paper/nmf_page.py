@@ -17,6 +17,7 @@ from inbounds.paper.nmf import (
     SWEPT,
     iterations_to,
     least_error,
+    losses_of,
     settings_of,
     summarise,
     widest_stable,
@@ -261,7 +262,7 @@ def _stability(results: Results, rows: list[dict[str, Any]], rank: int) -> Secti
         axis, least = axes[0, 0], math.inf
         for name, part in swept.items():
             family, style = LOOKS[name]
-            losses = np.asarray([number(loss) for loss in part["losses"]])
+            losses = losses_of(part)
             least = min(least, np.nanmin(losses))
             axis.plot(
                 part["step_sizes"], losses, style, marker=".", color=theme.colour(family), label=METHODS[name].label

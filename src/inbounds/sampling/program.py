@@ -35,7 +35,8 @@ CHUNK_NUMBERS = 2**22  # numbers that a chunk may return
 NOISE_NUMBERS = 2**18  # numbers that a chunk of a small model draws beforehand, also the last and shortest of a run,
 WORTH_A_CALL = 256  # or as many as so many steps need,
 MOST_NOISE_NUMBERS = 2**20  # but no more than these
-WORTH_UNROLLING = 50  # steps of a block from which on several of them share a turn of the loop
+WORTH_UNROLLING = 50  # steps of a block from which on several of them share a turn of the loop,
+STEPS_A_TURN = 4  # so many
 
 
 class Carry(NamedTuple):
@@ -100,7 +101,7 @@ class Program:
         """Steps of a large model in one turn of its loop: on an accelerator, gaps between kernels and copies of the state
         cost as much as the arithmetic; on a CPU they are nothing, and every step in the turn is compiled anew. That does not pay
         either for a run that is looked at every few steps, which is a short one."""
-        return 1 if platform_of(self.layout) == "cpu" or self.block_steps < WORTH_UNROLLING else 4
+        return 1 if platform_of(self.layout) == "cpu" or self.block_steps < WORTH_UNROLLING else STEPS_A_TURN
 
     @property
     def plan_numbers(self) -> int:
