@@ -32,7 +32,7 @@ def recording(program, *arguments):
     return seen["compiled"](*arguments)
 
 
-driver.run_chunk = recording
+driver.chunk_runner = lambda program: recording
 
 
 def distance(a, b):

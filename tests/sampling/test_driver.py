@@ -301,13 +301,14 @@ def test_something_else_than_a_kernel_is_refused():
         ib.sample(GAMMA, 0.1, 10)
 
 
+@pytest.mark.parametrize("shape", [(10,), (500, 10)], ids=["small", "large"])
 @pytest.mark.parametrize("steps_at_once", [1, 4, 5])
-def test_the_loops_of_accelerators_give_the_draws_of_a_cpu(steps_at_once, monkeypatch):
-    """Large models, in turns of one step and of several; the last block of the run is cut short."""
+def test_the_loops_of_accelerators_give_the_draws_of_a_cpu(shape, steps_at_once, monkeypatch):
+    """In turns of one step and of several; the last turn, and the last block, of the run are cut short."""
 
     def draws():
         # A new one: nothing compiled is used again.
-        kernel = ib.sgld(ib.Posterior({"w": dist.HalfNormal(1.0).expand([500, 10])}))
+        kernel = ib.sgld(ib.Posterior({"w": dist.HalfNormal(1.0).expand(shape)}))
         return ib.sample(kernel, 0.1, 29, thin=12, num_chains=2)
 
     on_cpu = draws()

@@ -73,14 +73,19 @@ def first_run(model):
 
 def chunk_of(run):
     """The chunk that `run` runs, as it was traced."""
-    run_chunk, traced = driver.run_chunk, []
+    chunk_runner, traced = driver.chunk_runner, []
 
-    def spy(*arguments):
-        traced.append(run_chunk.trace(*arguments))
-        return run_chunk(*arguments)
+    def spy(program):
+        run_chunk = chunk_runner(program)
+
+        def run(*arguments):
+            traced.append(run_chunk.trace(*arguments))
+            return run_chunk(*arguments)
+
+        return run
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "run_chunk", spy)
+        patch.setattr(driver, "chunk_runner", spy)
         run()
     return traced[0]
 

@@ -33,7 +33,7 @@ from inbounds.sampling.devices import (
 )
 from inbounds.sampling.draws import Draws, Record, step_sizes
 from inbounds.sampling.interrupts import Interrupts
-from inbounds.sampling.program import Carry, Keys, Program, as_key, refresh, run_chunk
+from inbounds.sampling.program import Carry, Keys, Program, as_key, chunk_runner, refresh
 from inbounds.sampling.progress import ProgressBar
 from inbounds.trees import PyTree
 
@@ -250,7 +250,7 @@ class _Run:
         number, arrays = np.int32, self.feed.arrays(start, carry)
         if self.program.layout is not None and not isinstance(self.feed, Held):
             arrays = self.program.layout.put_copies(arrays)
-        carry, rows, finite = run_chunk(
+        carry, rows, finite = chunk_runner(self.program)(
             self.program, carry, arrays, self.keys, number(start), number(blocks), number(end),
             number(self.burn_in), self.step_size,
         )  # fmt: skip

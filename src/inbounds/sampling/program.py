@@ -35,8 +35,11 @@ CHUNK_NUMBERS = 2**22  # numbers that a chunk may return
 NOISE_NUMBERS = 2**18  # numbers that a chunk of a small model draws beforehand, also the last and shortest of a run,
 WORTH_A_CALL = 256  # or as many as so many steps need,
 MOST_NOISE_NUMBERS = 2**20  # but no more than these
-WORTH_UNROLLING = 50  # steps of a block from which on several of them share a turn of the loop,
-STEPS_A_TURN = 4  # so many
+WORTH_UNROLLING = 50  # steps of a large model's block from which on several of them share a turn of the loop,
+STEPS_A_TURN = {"small": 8, "large": 4}  # so many
+SHORT_KERNELS = (
+    2**19
+)  # numbers in all the chains' states up to which a GPU finishes a step before the next one is launched
 
 
 class Carry(NamedTuple):
@@ -98,10 +101,19 @@ class Program:
 
     @property
     def unroll(self) -> int:
-        """Steps of a large model in one turn of its loop: on an accelerator, gaps between kernels and copies of the state
-        cost as much as the arithmetic; on a CPU they are nothing, and every step in the turn is compiled anew. That does not pay
-        either for a run that is looked at every few steps, which is a short one."""
-        return 1 if platform_of(self.layout) == "cpu" or self.block_steps < WORTH_UNROLLING else STEPS_A_TURN
+        """Steps in one turn of the loop: on an accelerator, gaps between kernels and copies of the state cost as much as the
+        arithmetic; on a CPU they are nothing, and every step in the turn is compiled anew. For a large model that does not pay
+        either in a run that is looked at every few steps, which is a short one."""
+        if platform_of(self.layout) == "cpu":
+            return 1
+        if self.small:
+            return STEPS_A_TURN["small"]
+        return STEPS_A_TURN["large"] if self.block_steps >= WORTH_UNROLLING else 1
+
+    @property
+    def launched_as_graph(self) -> bool:
+        """Whether a GPU had better be given the kernels of a turn at once, however few: where launches take longer than they do."""
+        return platform_of(self.layout) == "gpu" and self.dimension * self.num_chains <= SHORT_KERNELS
 
     @property
     def plan_numbers(self) -> int:
@@ -146,8 +158,7 @@ class Program:
         return self.chunk_steps // self.thin + 2
 
 
-@partial(jax.jit, static_argnums=0)
-def run_chunk(
+def _run_chunk(
     program: Program,
     carry: Carry,
     arrays: PyTree,
@@ -169,6 +180,16 @@ def run_chunk(
         return chunk(program, *arguments)
     own = (True, False, True, False, False, False, False, step_size.ndim > 0)
     return program.layout.over_chains(partial(chunk, program.of_one_device), own, (0, 1, 0))(*arguments)
+
+
+run_chunk = jax.jit(_run_chunk, static_argnums=0)
+# XLA makes a graph of the kernels in a row, which costs one launch, from five of them on; steps without data are two or three.
+run_chunk_as_graphs = jax.jit(_run_chunk, static_argnums=0, compiler_options={"xla_gpu_graph_min_graph_size": 1})
+
+
+def chunk_runner(program: Program) -> Callable[..., tuple[Carry, Rows, PyTree]]:
+    """`run_chunk`, compiled in the way that suits the device and the size of the model."""
+    return run_chunk_as_graphs if program.launched_as_graph else run_chunk
 
 
 @partial(jax.jit, static_argnums=0)
@@ -261,7 +282,18 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
         return state, _put_row(rows, row, _row_of(program, start + index) - first)
 
     count = jnp.clip(end - start, 0, num_blocks * program.block_steps)
-    state, rows = lax.fori_loop(0, count, turn, (carry.state, _no_rows(program, carry, True)))
+    done, loop = jnp.zeros_like(count), (carry.state, _no_rows(program, carry, True))
+    if program.unroll > 1:
+        one = jax.jit(turn)  # traced once
+        groups = lax.div(count, jnp.full_like(count, program.unroll))
+
+        def group(number, loop):
+            for place in range(program.unroll):
+                loop = one(number * program.unroll + place, loop)
+            return loop
+
+        done, loop = groups * program.unroll, lax.fori_loop(0, groups, group, loop)
+    state, rows = lax.fori_loop(done, count, turn, loop)
     collected = carry.collected
     if not program.keeps_draws:
         counts = (first + 1 + jnp.arange(program.chunk_rows)) * program.thin
