@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 REPEATS = 9
+# Libraries are imported from bytecode, as pip leaves them; this one too, though it may be installed for editing.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 IMPORT = "import time; began = time.perf_counter(); import {name}; print(time.perf_counter() - began)"
 
@@ -44,7 +47,12 @@ print(sum(event == "/jax/core/compile/backend_compile_duration" for event in com
 
 def in_fresh_process(code: str) -> float:
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parent,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return float(done.stdout.split()[-1])
 
@@ -59,7 +67,10 @@ def interleaved(codes: dict[str, str]) -> dict[str, list[float]]:
 
 def measure() -> dict[str, Any]:
     """Medians, and the ratios that matter."""
-    imports = interleaved({name: IMPORT.format(name=name) for name in ("inbounds", "numpyro")})
+    codes = {name: IMPORT.format(name=name) for name in ("inbounds", "numpyro")}
+    for code in codes.values():
+        in_fresh_process(code)  # writes bytecode where there is none
+    imports = interleaved(codes)
     by_hand = ', generator="threefry2x32", block=1_024, unroll=1'
     draws = interleaved(
         {
