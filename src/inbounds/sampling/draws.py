@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -22,6 +22,10 @@ TILE_NUMBERS = 2**16  # turned from phi to theta in one call,
 TILE_DRAWS = 16  # or those of so many draws, since a call has a cost of its own,
 MOST_TILE_NUMBERS = 2**22  # but no more than these;
 AHEAD = 3  # calls that are under way at most, while others wait to be fetched
+
+Counts = (
+    range | np.ndarray
+)  # whole numbers, one a draw; those of a long run of a small model would cost as much as its draws
 
 
 @dataclass
@@ -216,7 +220,7 @@ class Record:
         self.burn_in = burn_in
         self.step_size = step_size
         self.rows: list[Rows] = []
-        self.counts: list[np.ndarray] = []  # steps done at each kept draw
+        self.counts: list[Counts] = []  # steps done at each kept draw
 
     on_disk = False
     place = "`error.draws`"
@@ -237,19 +241,20 @@ class Record:
         thin = self.program.thin
         first, last = start // thin, end // thin
         skip = max(0, self.burn_in // thin - first)
-        counts = np.arange((first + skip + 1) * thin, last * thin + 1, thin)
+        counts: Counts = range((first + skip + 1) * thin, last * thin + 1, thin)
         part: Any = slice(skip, last - first)
-        sampled = self.program.samples(counts)
-        if sampled is not True and not np.all(sampled):
-            part, counts = np.flatnonzero(sampled) + skip, counts[sampled]
-        if not counts.size:
+        if self.program.has_phases:
+            sampled = np.asarray(self.program.samples(as_array(counts)))
+            if not sampled.all():
+                part, counts = np.flatnonzero(sampled) + skip, as_array(counts)[sampled]
+        if not len(counts):
             return
-        mostly = 2 * counts.size > self.program.chunk_rows
+        mostly = 2 * len(counts) > self.program.chunk_rows
         # A copy, so that the rest of the chunk's buffer is freed, where that is worth it.
         kept = jax.tree.map(lambda leaf: np.asarray(leaf)[part] if mostly else np.array(np.asarray(leaf)[part]), rows)
         self.keep(kept, counts)
 
-    def keep(self, rows: Rows, counts: np.ndarray) -> None:
+    def keep(self, rows: Rows, counts: Counts) -> None:
         """Put kept rows, axes (row, chain), where they belong."""
         self.rows.append(rows)
         self.counts.append(counts)
@@ -262,8 +267,9 @@ class Record:
         if not self.counts:
             return []
         self.rows = [jax.tree.map(lambda *parts: np.concatenate(parts), *self.rows)]
-        self.counts = [np.concatenate(self.counts)]
-        return [*jax.tree.leaves(self.rows[0]), self.counts[0]]
+        counts = np.concatenate([as_array(counts) for counts in self.counts])
+        self.counts = [counts]
+        return [*jax.tree.leaves(self.rows[0]), counts]
 
     def restore(self, snapshot: list[np.ndarray], phi: PyTree) -> None:
         """Go on from a snapshot; `phi` has the structure of the proxy."""
@@ -302,8 +308,13 @@ class Record:
         if rows is None:
             empty = np.zeros((chains, 0))
             return dict.fromkeys((*UNREPORTED, "step_size"), empty)
-        counts = np.concatenate(self.counts) if len(self.counts) > 1 else self.counts[0]
-        return statistics(rows, (chains, counts.size)) | {"step_size": step_sizes(self.step_size, counts, chains)}
+        return statistics(rows, (chains, self.num_draws)) | {
+            "step_size": step_sizes(self.step_size, self.counts, chains)
+        }
+
+
+def as_array(counts: Counts) -> np.ndarray:
+    return np.arange(counts.start, counts.stop, counts.step) if isinstance(counts, range) else counts
 
 
 def statistics(rows: Rows, shape: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -317,12 +328,14 @@ def theta_of(kernel: Kernel, phi: PyTree, first: int = 0) -> PyTree:
     return _in_tiles(_constrained, kernel, phi, first)
 
 
-def step_sizes(step_size: Callable | np.ndarray, counts: np.ndarray, chains: int, first: int = 0) -> np.ndarray:
-    """Step sizes, axes (chain, draw), of draws made after `counts` steps."""
-    sizes = np.reshape(step_size, (-1, 1)) if not callable(step_size) else None
-    if sizes is None:
-        sizes = _in_tiles(_scheduled, step_size, counts.astype(np.int32)[None], first)
-    return np.broadcast_to(sizes, (chains, counts.size))
+def step_sizes(step_size: Callable | np.ndarray, counts: Sequence[Counts], chains: int, first: int = 0) -> np.ndarray:
+    """Step sizes, axes (chain, draw), of draws made after so many steps."""
+    if callable(step_size):
+        steps = np.concatenate([as_array(some) for some in counts]).astype(np.int32)
+        sizes = _in_tiles(_scheduled, step_size, steps[None], first)
+    else:
+        sizes = np.reshape(step_size, (-1, 1))
+    return np.broadcast_to(sizes, (chains, sum(map(len, counts))))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -124,10 +124,13 @@ class Program:
     def keeps_draws(self) -> bool:
         return self.collector is None
 
+    @property
+    def has_phases(self) -> bool:
+        return hasattr(self.schedule, "keeps")
+
     def samples(self, steps_done: Any) -> Any:
         """Whether the draw after so many steps is in a sampling phase of the schedule; where it has none, all are."""
-        keeps = getattr(self.schedule, "keeps", None)
-        return True if keeps is None else keeps(steps_done - 1)
+        return self.schedule.keeps(steps_done - 1) if self.has_phases else True  # type: ignore[union-attr]
 
     @property
     def chunk_blocks(self) -> int:

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from inbounds.sampling.draws import UNREPORTED, Draws, Record, statistics, step_sizes, theta_of
+from inbounds.sampling.draws import UNREPORTED, Counts, Draws, Record, statistics, step_sizes, theta_of
 from inbounds.sampling.fingerprint import differences
 from inbounds.sampling.program import Program, Rows
 from inbounds.trees import PyTree, variable_name
@@ -144,7 +144,7 @@ class StoredRecord(Record):
     def num_draws(self) -> int:
         return self.written + sum(len(counts) for _, counts in self.waiting)
 
-    def keep(self, rows: Rows, counts: np.ndarray) -> None:
+    def keep(self, rows: Rows, counts: Counts) -> None:
         done, length = 0, self.layout.chunk_draws
         while done < len(counts):
             room = length - self.num_draws % length
@@ -171,14 +171,14 @@ class StoredRecord(Record):
     def _write(self) -> None:
         if not self.waiting:
             return
-        counts = np.concatenate([counts for _, counts in self.waiting])
+        counts = [counts for _, counts in self.waiting]
         if self.writes:
             rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(rows for rows, _ in self.waiting))
             columns = self.layout.columns(rows, counts, self.written, self.step_size)
             with _refusing_damage(self.store.url):
                 self.store.write(columns, self.written)
         self.waiting = []  # only now, so that an error loses nothing that waits
-        self.written += len(counts)
+        self.written += sum(map(len, counts))
 
     def close(self) -> None:
         if not self.store.broken:
@@ -263,11 +263,11 @@ class _Layout:
                 chunk[axis] = max(1, int(chunk[axis] / excess))
         return tuple(max(1, length) for length in chunk)
 
-    def columns(self, rows: Rows, counts: np.ndarray, first: int, step_size: Any) -> dict[str, np.ndarray]:
+    def columns(self, rows: Rows, counts: list[Counts], first: int, step_size: Any) -> dict[str, np.ndarray]:
         """Arrays (chain, draw, ...) by path, of rows that begin at draw number `first`."""
         rows = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), rows)
         columns: dict[str, np.ndarray] = {}
-        stats = statistics(rows, (self.program.num_chains, counts.size))
+        stats = statistics(rows, (self.program.num_chains, sum(map(len, counts))))
         if self.treedef is not None:
             theta = theta_of(self.program.kernel, rows.phi, first)
             for name, leaf in zip(self.names, jax.tree.leaves(theta), strict=True):

@@ -142,26 +142,28 @@ def reciprocal(x):
 
 
 def polynomial(coefficients, x):
-    """Lowest power first. Even and odd powers apart, each by Horner's rule: half as many products wait for one another."""
-    if len(coefficients) < 6:
-        return _horner(coefficients, x)
-    square = x * x
-    return _horner(coefficients[::2], square) + x * _horner(coefficients[1::2], square)
+    """Lowest power first.
 
-
-def _horner(coefficients, x):
-    total = jnp.full_like(x, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        total = total * x + coefficient
-    return total
+    On a CPU by Estrin's scheme, in which few products wait for one another; an accelerator has other numbers to go on with while they
+    wait, and Horner's rule takes the fewest.
+    """
+    parts = [jnp.full_like(x, coefficient) for coefficient in coefficients]
+    if jax.default_backend() != "cpu":
+        total = parts[-1]
+        for part in reversed(parts[:-1]):
+            total = total * x + part
+        return total
+    while len(parts) > 1:
+        pairs = [parts[i] + x * parts[i + 1] for i in range(0, len(parts) - 1, 2)]
+        parts, x = pairs + parts[2 * len(pairs) :], x * x
+    return parts[0]
 
 
 def _powers_of_two(x):
     """x = k log 2 + r with a whole k: 2^k as bits, and r, which is at most log(2) / 2 and rounding."""
-    # Next to 1.5 * 2^23 the floats are the whole numbers, so that the sum rounds; its last bits count up with k.
-    shifted = x * np.float32(1 / math.log(2)) + ROUNDER
-    whole = jax.lax.bitcast_convert_type(shifted, np.int32) - ROUNDER.view(np.int32)
-    k = whole.astype(np.float32)
+    k = jax.lax.round(x * np.float32(1 / math.log(2)), jax.lax.RoundingMethod.TO_NEAREST_EVEN)
+    # Next to 1.5 * 2^23 the floats are the whole numbers: the last bits of the sum count up with k.
+    whole = jax.lax.bitcast_convert_type(k + ROUNDER, np.int32) - ROUNDER.view(np.int32)
     r = (x - k * np.float32(0.693359375)) - k * np.float32(math.log(2) - 0.693359375)  # the first product is exact
     return (whole + 127) << 23, r
 
