@@ -398,7 +398,7 @@ def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[C
     """(schedule, None) or (None, numbers), after a look at their values."""
     if callable(step_size):
         probes = np.unique(np.linspace(0, num_steps - 1, 64).astype(int))
-        sizes = step_sizes(step_size, probes + 1, 1)[0]  # of draws, made after the steps
+        sizes = step_sizes(step_size, [probes + 1], 1)[0]  # of draws, made after the steps
         if not np.all(np.isfinite(sizes)) or np.any(sizes < 0) or not np.any(sizes > 0):
             bad = probes[~(np.isfinite(sizes) & (sizes >= 0))]
             where = f"at step {bad[0]:,} it is {sizes[probes == bad[0]][0]}" if bad.size else "it is zero throughout"

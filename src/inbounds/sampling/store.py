@@ -130,7 +130,7 @@ class StoredRecord(Record):
         super().__init__(program, burn_in, step_size)
         self.store = _Store(os.fspath(url))
         self.place = f"the store {self.store.url}"
-        self.waiting: list[tuple[Rows, np.ndarray]] = []
+        self.waiting: list[tuple[Rows, Counts]] = []
         self.written = position or 0
         self.layout = _Layout(program, phi if program.keeps_draws else None)
         self.writes = jax.process_index() == 0  # of several processes, one
