@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -110,17 +111,22 @@ class Kernel:
         """Let the gradient estimator look at all the data (SVRG); the state unchanged for the others."""
         return state if self._refresh is None else self._refresh(state)
 
+    @cached_property
     def _identity(self) -> tuple:
         transforms = tuple(jax.tree.leaves(self.space.transforms, is_leaf=lambda t: hasattr(t, "pull_back")))
         # With their types: noise_correction=True and a variance of 1.0 are equal to Python, and not the same kernel.
         options = tuple((name, type(value), value) for name, value in self.config)
         return (self.name, id(self.posterior), transforms, self.estimator.config, options)
 
+    @cached_property
+    def _hash(self) -> int:  # asked for at every call of what is compiled for the kernel
+        return hash(self._identity)
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kernel) and self._identity() == other._identity()
+        return isinstance(other, Kernel) and self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return self._hash
 
     def __repr__(self) -> str:
         options = ", ".join(
