@@ -65,16 +65,20 @@ class HalfLine(Elementwise):
         return gap if _is(self.scale, 1.0) else gap * like(self.scale, p)
 
     def _place(self, gap, innermost):
-        """end +- gap, no closer to the end than `innermost`, and finite."""
+        """end +- gap, no closer to the end than `innermost`."""
         if _is(self._end(), 0.0):
             return self.sign * jnp.maximum(gap, abs(innermost))
         theta = like(self._end(), gap) + self.sign * gap
         return jnp.maximum(theta, innermost) if self.upper is None else jnp.minimum(theta, innermost)
 
+    def _held(self, theta, largest):
+        """No further from the end than `largest`; the end itself has been seen to."""
+        largest = float(largest)
+        return jnp.minimum(theta, largest) if self.upper is None else jnp.maximum(theta, -largest)
+
     def __call__(self, phi):
         phi, p = self._core(phi)
-        largest = float(jnp.finfo(phi.dtype).max)
-        return jnp.clip(self._place(self._gap(p), next_inside(self._end(), phi, self.sign)), -largest, largest)
+        return self._held(self._place(self._gap(p), next_inside(self._end(), phi, self.sign)), jnp.finfo(phi.dtype).max)
 
     def _inverse(self, theta):
         theta = as_float(theta)
@@ -113,9 +117,8 @@ class HalfLine(Elementwise):
 
     def evaluation_point(self, phi):
         phi, p = self._core(phi)
-        ceiling = 1 / edge_floor(phi.dtype)
         theta = self._place(self._gap(p), evaluation_end(self._end(), phi, self.sign))
-        return jnp.clip(theta, -ceiling, ceiling)
+        return self._held(theta, 1 / edge_floor(phi.dtype))
 
     def pull_back(self, phi, theta_eval, gradient):
         phi, p = self._core(phi)
