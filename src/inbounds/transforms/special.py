@@ -144,8 +144,8 @@ def reciprocal(x):
 def polynomial(coefficients, x):
     """Lowest power first.
 
-    On a CPU by Estrin's scheme, in which few products wait for one another; an accelerator has other numbers to go on with while they
-    wait, and Horner's rule takes the fewest.
+    On a CPU by Estrin's scheme, in which few products wait for one another. An accelerator has other numbers to go on with while they
+    wait, and takes the fewest instructions: Horner's rule.
     """
     parts = [jnp.full_like(x, coefficient) for coefficient in coefficients]
     if jax.default_backend() != "cpu":
@@ -153,9 +153,10 @@ def polynomial(coefficients, x):
         for part in reversed(parts[:-1]):
             total = total * x + part
         return total
+    power = x
     while len(parts) > 1:
-        pairs = [parts[i] + x * parts[i + 1] for i in range(0, len(parts) - 1, 2)]
-        parts, x = pairs + parts[2 * len(pairs) :], x * x
+        pairs = [low + power * high for low, high in zip(parts[::2], parts[1::2], strict=False)]
+        parts, power = pairs + parts[2 * len(pairs) :], power * power
     return parts[0]
 
 
