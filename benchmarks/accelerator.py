@@ -2,9 +2,10 @@
 
     python benchmarks/accelerator.py [--small] [--out benchmarks/results/accelerator.json]
 
-Three models: the factorisation of ratings of MovieLens 10M's shape (generated; minibatches of 10,000), the binary network 784-50-10
-(minibatches of 100 of 60,000 rows), and 10^7 bare parameters. Time a step is the slope between a short and a long run through
-`ib.sample`, so that starts and results do not count. The *floor* is the time in which the state can be read and written once and the
+Three models that fill it: the factorisation of ratings of MovieLens 10M's shape (generated; minibatches of 10,000), the binary network
+784-50-10 (minibatches of 100 of 60,000 rows), and 10^7 bare parameters; and some that do not: logistic regression with 50 coefficients
+(minibatches of 1,000 of 100,000 rows), one positive number, 10^4 and 10^5 of them. Time a step is the slope between a short and a long
+run through `ib.sample`, so that starts and results do not count. The *floor* is the time in which the state can be read and written once and the
 minibatch read once, at the bandwidth that `y = x + 1` over a large array reaches in the same run. *Busy* is the time in which kernels
 ran, from JAX's profiler; what is missing to the time of a step are the gaps between them. Needs the core of the library alone.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 from bounds import STEP_SIZE, bare, copy_bandwidth
 from numpyro.distributions import constraints
 
@@ -76,6 +78,26 @@ def bare_rows(size):
     }
     for name, kernel in kernels.items():
         yield f"{size:,} bare parameters: {name}", kernel, start, None, 0, 1
+
+
+def small_rows(rows):
+    """Models whose step is a handful of short kernels."""
+    generator = np.random.default_rng(0)
+    data = {"x": generator.normal(size=(rows, 50)).astype(np.float32), "sign": generator.choice([-1.0, 1.0], rows)}
+
+    def log_likelihood(theta, batch):
+        return jax.nn.log_sigmoid(batch["sign"] * (batch["x"] @ theta["w"]))
+
+    regression = ib.sgld(ib.Posterior({"w": dist.Normal(0.0, 1.0).expand([50])}, log_likelihood, data))
+    for chains in (1, 8):
+        name = f"logistic regression, 50 coefficients: {chains} chain{'s' * (chains > 1)}"
+        yield name, regression, {"w": np.zeros(50, np.float32)}, 1_000, 4 * 51 * 1_000, chains
+    gamma = ib.sgld(ib.Posterior({"x": dist.Gamma(0.5, 2.0)}), "softplus")
+    for chains in (1, 1_000):
+        name = f"Gamma(1/2, rate 2): softplus, {chains:,} chain{'s' * (chains > 1)}"
+        yield name, gamma, {"x": np.float32(0.5)}, None, 0, chains
+    for size in (10**4, 10**5):
+        yield from (row for row in bare_rows(size) if row[0].endswith("softplus"))
 
 
 def measure(name, kernel, start, batch_size, batch_bytes, chains, bandwidth, short, long, repeats=3):
@@ -146,9 +168,14 @@ def main() -> None:
     print(f"y = x + 1 moves {bandwidth / 1e9:,.0f} GB/s")
     print(f"{'':52}{'a step':>12}{'floor':>12}{'ratio':>8}{'busy':>12}{'kernels':>9}   the longest, us a step")
     if arguments.small:
-        sources = (ratings_rows("100k", (4,)), network_rows(1_000, (1, 2)), bare_rows(10**5))
+        sources = (ratings_rows("100k", (4,)), network_rows(1_000, (1, 2)), bare_rows(10**5), small_rows(10_000))
     else:
-        sources = (ratings_rows("10m", (20, 50)), network_rows(60_000, (1, 10, 100)), bare_rows(10**7))
+        sources = (
+            ratings_rows("10m", (20, 50)),
+            network_rows(60_000, (1, 10, 100)),
+            bare_rows(10**7),
+            small_rows(100_000),
+        )
     short, long = (50, 250) if arguments.small else (1_000, 6_000)
     device, rows = jax.devices()[0], []
     for source in sources:
