@@ -75,7 +75,7 @@ def steps_for(model, size):
     """Enough for some hundredths to tenths of a second."""
     if jax.default_backend() != "cpu":
         fast = 2_048 if size <= 1e5 else 1_024 if size <= 1e6 else 256
-        return fast if model == "bare" else fast // 8
+        return fast if model == "bare" else fast // 2 if size <= 1e6 else fast // 4
     return int(np.clip(1e8 // size, 8, 512) if model == "bare" else np.clip(1e7 // size, 4, 128))
 
 
