@@ -31,16 +31,19 @@ EIN_OVER_X = {
     ),
 }  # fmt: skip
 
-# E1(x)^(1/16) for x from EIN_SPLIT to E1_END, in powers of x, near-minimax for its share of Ein(x) (single precision). From there on it is
+# E1(x)^(1/16) for x from EIN_SPLIT to E1_END, in powers of x, near-minimax for its share of Ein(x), in single precision. From there on it is
 # less than what Ein(x) is rounded by.
 E1_ROOT = (0.9840208676, -0.09075234823, 6.724808127e-3, -4.061643485e-4, 1.185224711e-5)
 E1_END = 14.0
-# e^x E1(x) for x = e^p from EIN_SPLIT on, in powers of p, to the precision that is left once e^-x multiplies it (double precision).
-SCALED_E1 = (
-    0.596863086559144482, -0.405847714407743542, 0.100578619761850033, -7.90835788943015356e-3,
-    1.40755127614588376e-3, -1.84083923041635553e-3, 7.74502694749739158e-4, -1.67293072976029510e-4,
-    2.08943167781289846e-5, -1.45272167675871066e-6, 4.40042860130706733e-8,
-)  # fmt: skip
+# e^x E1(x) for x = e^p from EIN_SPLIT on, in powers of p, to the precision that is left once e^-x multiplies it.
+SCALED_E1 = {
+    "single": (0.6055670169, -0.4280745874, 0.1219984733, -0.01624872416, 8.258532594e-4),
+    "double": (
+        0.596863086559144482, -0.405847714407743542, 0.100578619761850033, -7.90835788943015356e-3,
+        1.40755127614588376e-3, -1.84083923041635553e-3, 7.74502694749739158e-4, -1.67293072976029510e-4,
+        2.08943167781289846e-5, -1.45272167675871066e-6, 4.40042860130706733e-8,
+    ),
+}  # fmt: skip
 
 # (x + 4) m(x) and (x + 4)^2 (1 - x m(x)), m the Mills ratio, x >= 0, in powers of (x - 4) / (x + 4).
 MILLS_CENTRE = 4.0
@@ -230,18 +233,19 @@ def _(primals, tangents):
 def ein_of_exp(p):
     """Ein(e^p), Ein(x) = gamma + log x + E1(x) (Abramowitz & Stegun, 5.1.39).
 
-    Up to a few units in x the entire function Ein(x) / x is a polynomial. Beyond, E1(x) is small: a power of one in single precision, which
-    saves the exponential, and in double e^-x, which is that of f', times one in p.
+    Up to a few units in x the entire function Ein(x) / x is a polynomial; beyond, e^x E1(x) is one in p. The e^-x is that of f'.
     """
     kind = precision(p.dtype)
     split = EIN_SPLIT[kind]
     held, x = doubly_exponential(p)
     near = x * polynomial(EIN_OVER_X[kind], x * (2 / split) - 1)
-    if kind == "single":
-        e1 = polynomial(E1_ROOT, jnp.minimum(x, E1_END)) ** 16
-    else:
-        e1 = one_minus_exp(x)[1] * polynomial(SCALED_E1, held)
+    e1 = _e1(x) if by_hand(p) else one_minus_exp(x)[1] * polynomial(SCALED_E1[kind], held)
     return jnp.where(x < split, near, p + (EULER_GAMMA + e1))
+
+
+def _e1(x):
+    """E1(x) from EIN_SPLIT on, as a part of Ein(x), without an exponential: a loop that makes theta alone does not share that of f'."""
+    return polynomial(E1_ROOT, jnp.minimum(x, E1_END)) ** 16
 
 
 def arctan_over(z):
