@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from inbounds.backend import default_platform
 from inbounds.noise import normal
 
 PyTree = Any
@@ -57,7 +58,7 @@ def computed(x: jax.Array) -> jax.Array:
 
     XLA on a CPU would put what makes it into the loop of the look-ups: no vector instructions any more, and as often as a row is wanted.
     """
-    if jax.default_backend() != "cpu" or x.ndim < 2 or x.size < 2:
+    if default_platform() != "cpu" or x.ndim < 2 or x.size < 2:
         return x
     flat = x.reshape(-1)
     half = (flat.size + 1) // 2  # barriers are taken out before loops are joined; a loop of two turns stays
@@ -75,7 +76,7 @@ def in_one_row(function: Callable[..., jax.Array], *leaves: jax.Array) -> jax.Ar
 
     XLA on a CPU goes through an array row by row, and of a row of twenty numbers it makes vector instructions for sixteen.
     """
-    if jax.default_backend() != "cpu" or leaves[0].ndim < 2:
+    if default_platform() != "cpu" or leaves[0].ndim < 2:
         return function(*leaves)
     return function(*(leaf.reshape(-1) for leaf in leaves)).reshape(leaves[0].shape)
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inbounds.backend import default_platform
 from inbounds.noise import threefry
 from inbounds.trees import PyTree, size, variable_name
 
@@ -226,7 +227,7 @@ def source_for(data: PyTree, batch_size: int | None, batching: str, platform: st
     assert rows is not None
     check_batch(batch_size, batching, rows)
     size = rows if batch_size is None else int(batch_size)
-    return BATCHING[batching](data, size, jax.default_backend() if platform is None else platform)
+    return BATCHING[batching](data, size, default_platform() if platform is None else platform)
 
 
 def check_batch(batch_size: int | None, batching: str, rows: int) -> None:

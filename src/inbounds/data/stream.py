@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inbounds.backend import default_platform
 from inbounds.data.arrays import Epochs
 from inbounds.trees import PyTree
 
@@ -115,7 +116,7 @@ class Stream:
         if not self.pieces.shuffled or whole is None or self.num_data >= MOST_MAPPED:
             return False
         alike = all(leaf.dtype == dtype for leaf, dtype in zip(whole, dtypes, strict=True))
-        return alike and jax.default_backend() == "cpu" and jax.device_count() == 1
+        return alike and default_platform() == "cpu" and jax.device_count() == 1
 
     def slices(self, rows: int) -> Iterator[PyTree]:
         """All the rows once, in the order on disk, `rows` at a time."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from inbounds import transforms as tf
+from inbounds.backend import default_platform
 from inbounds.data.ratings import Ratings
 from inbounds.noise import normal
 from inbounds.posterior import Posterior
@@ -327,7 +328,7 @@ def _row_sums(x: jax.Array) -> jax.Array:
 
     On a CPU as a product with ones: XLA's own sums take two to three times as long.
     """
-    if jax.default_backend() != "cpu":
+    if default_platform() != "cpu":
         return jnp.sum(x, axis=-1)
     return jnp.matmul(x, jnp.ones(x.shape[-1], x.dtype), precision="highest")
 

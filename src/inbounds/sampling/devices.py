@@ -20,6 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inbounds import trees
+from inbounds.backend import default_platform
 from inbounds.data.arrays import MinibatchSource, check_batch, is_source, is_stream, source_for
 from inbounds.data.spread import AXIS as DATA
 from inbounds.data.spread import SpreadRows, own_places
@@ -303,8 +304,7 @@ def platform_of(layout: Layout | None) -> str:
     """What the run's devices are: "cpu", "gpu" or "tpu"."""
     if layout is not None:
         return layout.mesh.devices.flat[0].platform
-    chosen: Any = getattr(jax.config, "jax_default_device", None)  # a device, or the name of a platform
-    return jax.default_backend() if chosen is None else getattr(chosen, "platform", chosen)
+    return default_platform()
 
 
 # Several processes: all of them run the same program on the same numbers, and decide alike.

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inbounds.backend import default_platform
+
 LOG_SQRT_TWO_PI = 0.5 * math.log(2 * math.pi)
 EULER_GAMMA = 0.577215664901532861
 
@@ -131,7 +133,7 @@ def precision(dtype):
 
 def by_hand(x):
     """Whether XLA's own elementary functions cost more than these: in single precision on CPUs. Accelerators have instructions for them."""
-    return x.dtype == jnp.float32 and jax.default_backend() == "cpu"
+    return x.dtype == jnp.float32 and default_platform() == "cpu"
 
 
 def reciprocal(x):
@@ -139,7 +141,7 @@ def reciprocal(x):
 
     On a GPU the square of a reciprocal root, which is one instruction where a division is ten: at most three units in the last place off.
     """
-    if x.dtype == jnp.float32 and jax.default_backend() == "gpu":
+    if x.dtype == jnp.float32 and default_platform() == "gpu":
         root = jax.lax.rsqrt(x)
         return root * root
     return 1 / x
@@ -152,7 +154,7 @@ def polynomial(coefficients, x):
     wait, and takes the fewest instructions: Horner's rule.
     """
     parts = [jnp.full_like(x, coefficient) for coefficient in coefficients]
-    if jax.default_backend() != "cpu":
+    if default_platform() != "cpu":
         total = parts[-1]
         for part in reversed(parts[:-1]):
             total = total * x + part
