@@ -318,3 +318,14 @@ def test_the_loops_of_accelerators_give_the_draws_of_a_cpu(shape, steps_at_once,
     np.testing.assert_allclose(elsewhere.phi["w"], on_cpu.phi["w"], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(elsewhere.stats["gradient_norm"], on_cpu.stats["gradient_norm"], rtol=1e-5)
     np.testing.assert_allclose(elsewhere.state.phi["w"], on_cpu.state.phi["w"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("platform", "numbers", "steps_a_turn", "as_graph"),
+    [("cpu", 10, 1, False), ("gpu", 10, 8, True), ("gpu", 10_000, 4, True), ("gpu", 10**6, 4, False), ("tpu", 10, 8, False)],
+)
+def test_short_kernels_are_launched_together(platform, numbers, steps_a_turn, as_graph, monkeypatch):
+    monkeypatch.setattr(compiled, "platform_of", lambda layout: platform)
+    program = compiled.Program(ib.sgld(GAMMA), NoData(), None, None, num_chains=1, thin=100, dimension=numbers)
+    assert program.unroll == steps_a_turn
+    assert (compiled.chunk_runner(program) is compiled.run_chunk_as_graphs) == as_graph
