@@ -153,11 +153,11 @@ def polynomial(coefficients, x):
     On a CPU by Estrin's scheme, in which few products wait for one another. An accelerator has other numbers to go on with while they
     wait, and takes the fewest instructions: Horner's rule.
     """
-    parts = [jnp.full_like(x, coefficient) for coefficient in coefficients]
+    parts = list(coefficients)
     if default_platform() != "cpu":
-        total = parts[-1]
-        for part in reversed(parts[:-1]):
-            total = total * x + part
+        total = parts.pop()
+        while parts:
+            total = total * x + parts.pop()
         return total
     power = x
     while len(parts) > 1:
