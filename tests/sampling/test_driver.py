@@ -322,7 +322,13 @@ def test_the_loops_of_accelerators_give_the_draws_of_a_cpu(shape, steps_at_once,
 
 @pytest.mark.parametrize(
     ("platform", "numbers", "steps_a_turn", "as_graph"),
-    [("cpu", 10, 1, False), ("gpu", 10, 8, True), ("gpu", 10_000, 4, True), ("gpu", 10**6, 4, False), ("tpu", 10, 8, False)],
+    [
+        ("cpu", 10, 1, False),
+        ("gpu", 10, 8, True),
+        ("gpu", 10_000, 4, True),
+        ("gpu", 10**6, 4, False),
+        ("tpu", 10, 8, False),
+    ],
 )
 def test_short_kernels_are_launched_together(platform, numbers, steps_a_turn, as_graph, monkeypatch):
     monkeypatch.setattr(compiled, "platform_of", lambda layout: platform)

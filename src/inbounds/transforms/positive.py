@@ -180,41 +180,43 @@ class Softplus(HalfLine):
     name = "softplus"
     lipschitz = 1.0
 
+    # One exponential, one division and one polynomial behind everything: decay = e^-|p|, 1 / (1 + decay), log(1 + decay) / decay.
+
     @staticmethod
-    def _parts(p):
-        """e^-|p|, log(1 + e^-|p|) / e^-|p| and 1 / (1 + e^-|p|): one exponential and one division behind everything."""
-        decay = special.decaying(jnp.abs(p))
-        return decay, special.log1p_over(decay), special.reciprocal(1 + decay)
+    def _decay(p):
+        return special.decaying(jnp.abs(p))
 
     @staticmethod
     def _value(p):
-        decay, ratio, _ = Softplus._parts(p)
-        return jnp.maximum(p, 0.0) + decay * ratio
+        decay = Softplus._decay(p)
+        return jnp.maximum(p, 0.0) + decay * special.log1p_over(decay)
 
     @staticmethod
     def _derivative(p):
-        decay, _, near = Softplus._parts(p)
-        return jnp.where(p >= 0, 1.0, decay) * near
+        decay = Softplus._decay(p)
+        return jnp.where(p >= 0, 1.0, decay) * special.reciprocal(1 + decay)
 
     @staticmethod
     def _slope(p):
-        decay, _, near = Softplus._parts(p)
-        return jnp.where(p >= 0, decay, 1.0) * near
+        decay = Softplus._decay(p)
+        return jnp.where(p >= 0, decay, 1.0) * special.reciprocal(1 + decay)
 
     @staticmethod
     def _log_derivative(p):
-        decay, ratio, _ = Softplus._parts(p)
-        return jnp.minimum(p, 0.0) - decay * ratio
+        decay = Softplus._decay(p)
+        return jnp.minimum(p, 0.0) - decay * special.log1p_over(decay)
 
     @staticmethod
     def _log_value(p):
-        decay, ratio, _ = Softplus._parts(p)
+        decay = Softplus._decay(p)
+        ratio = special.log1p_over(decay)
         return jnp.minimum(p, 0.0) + jnp.log(jnp.where(p >= 0, p + decay * ratio, ratio))
 
     @staticmethod
     def _rate(p):
-        decay, ratio, near = Softplus._parts(p)
-        return near / jnp.where(p >= 0, jnp.maximum(p, 0.0) + decay * ratio, ratio)
+        decay = Softplus._decay(p)
+        ratio = special.log1p_over(decay)
+        return special.reciprocal(1 + decay) / jnp.where(p >= 0, jnp.maximum(p, 0.0) + decay * ratio, ratio)
 
     @staticmethod
     def _inverse_value(theta):
