@@ -99,7 +99,7 @@ def by_hand(estimator, transform, minibatch, start, thin):
 class OneDimensional:
     """A target of the paper."""
 
-    budgets = (1_000, 3_000, 10_000, 30_000, 100_000)
+    budgets = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
     step_sizes = tuple(2.0 ** np.arange(-8, 6))
     replicates, tuning_replicates, thin = 20, 6, 1
 
