@@ -23,9 +23,8 @@ TILE_DRAWS = 16  # or those of so many draws, since a call has a cost of its own
 MOST_TILE_NUMBERS = 2**22  # but no more than these;
 AHEAD = 3  # calls that are under way at most, while others wait to be fetched
 
-Counts = (
-    range | np.ndarray
-)  # whole numbers, one a draw; those of a long run of a small model would cost as much as its draws
+# Whole numbers, one a draw: written out, those of a long run of a small model would cost as much as its draws.
+Counts = range | np.ndarray
 
 
 @dataclass

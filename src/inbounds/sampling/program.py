@@ -37,9 +37,7 @@ WORTH_A_CALL = 256  # or as many as so many steps need,
 MOST_NOISE_NUMBERS = 2**20  # but no more than these
 WORTH_UNROLLING = 50  # steps of a large model's block from which on several of them share a turn of the loop,
 STEPS_A_TURN = {"small": 8, "large": 4}  # so many
-SHORT_KERNELS = (
-    2**19
-)  # numbers in all the chains' states up to which a GPU finishes a step before the next one is launched
+SHORT_KERNELS = 2**19  # numbers in all the chains' states up to which kernels are shorter than their launch
 
 
 class Carry(NamedTuple):
