@@ -313,6 +313,7 @@ class Record:
 
 
 def as_array(counts: Counts) -> np.ndarray:
+    """Written out after all, where a schedule is asked about them."""
     return np.arange(counts.start, counts.stop, counts.step) if isinstance(counts, range) else counts
 
 
