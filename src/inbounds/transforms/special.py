@@ -2,7 +2,7 @@
 
 Each approximation has one set of coefficients for single and one for double precision. They were computed here, with
 60-digit arithmetic, by interpolation at Chebyshev nodes, and are written in powers of a variable of about the size of
-1, where Horner's rule is stable. Truncation errors are below 5e-8 (single) and 3e-15 (double), relative.
+1, where sums of powers are stable, unless it says otherwise. Truncation errors are below 5e-8 (single) and 3e-15 (double), relative.
 """
 
 import math
