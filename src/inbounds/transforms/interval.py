@@ -187,7 +187,7 @@ class Arctan(Interval):
     @staticmethod
     def _parts(m):
         """z = min(m, 1/m) and arctan(z) / z: neither m^2 nor a difference of nearly equal angles is ever formed."""
-        z = jnp.where(m > 1, 1 / jnp.maximum(m, 1.0), m)
+        z = jnp.where(m > 1, special.reciprocal(jnp.maximum(m, 1.0)), m)
         return z, special.arctan_over(z)
 
     @staticmethod
@@ -199,12 +199,12 @@ class Arctan(Interval):
     @staticmethod
     def _density(m):
         z, _ = Arctan._parts(m)
-        return jnp.where(m > 1, z * z, 1.0) * (1 / math.pi) / (1 + z * z)
+        return jnp.where(m > 1, z * z, 1.0) * (1 / math.pi) * special.reciprocal(1 + z * z)
 
     @staticmethod
     def _fall(m):
         z, _ = Arctan._parts(m)
-        return 2 * z / (1 + z * z)
+        return 2 * z * special.reciprocal(1 + z * z)
 
     @staticmethod
     def _log_tail(m):
@@ -218,7 +218,7 @@ class Arctan(Interval):
     @staticmethod
     def _rate(m):
         z, ratio = Arctan._parts(m)
-        return jnp.where(m > 1, z, 1.0) / (jnp.where(m > 1, ratio, math.pi / 2 - z * ratio) * (1 + z * z))
+        return jnp.where(m > 1, z, 1.0) * special.reciprocal(jnp.where(m > 1, ratio, math.pi / 2 - z * ratio) * (1 + z * z))
 
     @staticmethod
     def _inverse_tail(tail):
@@ -239,16 +239,16 @@ class Softsign(Interval):
 
     @staticmethod
     def _tail(m):
-        return 0.5 / (1 + m)
+        return 0.5 * special.reciprocal(1 + m)
 
     @staticmethod
     def _density(m):
-        tail = 0.5 / (1 + m)
-        return 2 * tail * tail
+        near = special.reciprocal(1 + m)
+        return 0.5 * near * near
 
     @staticmethod
     def _fall(m):
-        return 2 / (1 + m)
+        return 2 * special.reciprocal(1 + m)
 
     @staticmethod
     def _log_tail(m):
@@ -260,7 +260,7 @@ class Softsign(Interval):
 
     @staticmethod
     def _rate(m):
-        return 1 / (1 + m)
+        return special.reciprocal(1 + m)
 
     @staticmethod
     def _inverse_tail(tail):
@@ -299,7 +299,7 @@ class Probit(Interval):
 
     @staticmethod
     def _rate(m):
-        return 1 / special.mills(m)
+        return special.reciprocal(special.mills(m))
 
     @staticmethod
     def _inverse_tail(tail):

@@ -297,7 +297,7 @@ class IntegratedProbit(HalfLine):
     def _slope(p):
         x = jnp.abs(p)
         density, ratio = special.normal_density(x), special.mills(x)
-        return jnp.where(p < 0, 1.0, density) / jnp.where(p < 0, ratio, 1 - density * ratio)
+        return jnp.where(p < 0, 1.0, density) * special.reciprocal(jnp.where(p < 0, ratio, 1 - density * ratio))
 
     @staticmethod
     def _log_derivative(p):

@@ -269,7 +269,7 @@ def normal_density(x):
 
 
 def _mills_variable(x):
-    weight = 1 / (x + MILLS_CENTRE)
+    weight = reciprocal(x + MILLS_CENTRE)
     return weight, 1 - (2 * MILLS_CENTRE) * weight
 
 
@@ -289,7 +289,7 @@ def mills_over_defect(x):
     """m(x) / (1 - x m(x)), x >= 0, which grows like x."""
     weight, s = _mills_variable(x)
     kind = precision(x.dtype)
-    return polynomial(MILLS[kind], s) / (weight * polynomial(MILLS_DEFECT[kind], s))
+    return polynomial(MILLS[kind], s) * reciprocal(weight * polynomial(MILLS_DEFECT[kind], s))
 
 
 def log_mills_defect(x):
