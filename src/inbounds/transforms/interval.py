@@ -218,7 +218,9 @@ class Arctan(Interval):
     @staticmethod
     def _rate(m):
         z, ratio = Arctan._parts(m)
-        return jnp.where(m > 1, z, 1.0) * special.reciprocal(jnp.where(m > 1, ratio, math.pi / 2 - z * ratio) * (1 + z * z))
+        return jnp.where(m > 1, z, 1.0) * special.reciprocal(
+            jnp.where(m > 1, ratio, math.pi / 2 - z * ratio) * (1 + z * z)
+        )
 
     @staticmethod
     def _inverse_tail(tail):
