@@ -103,6 +103,10 @@ class Space:
         """The transforms, one a support."""
         return jax.tree.leaves(self.transforms, is_leaf=is_transform)
 
+    def names(self, phi: PyTree) -> PyTree:
+        """The name of the transform of every leaf."""
+        return self._map(lambda t, _: t.name, phi)
+
     def log_gap(self, phi: PyTree) -> PyTree:
         """log(theta - lower end) of every leaf, right also where theta itself underflows."""
         return self._map(lambda t, p: t.log_gap(p), phi)

@@ -256,6 +256,15 @@ class TestHealth:
         with pytest.raises(ib.NonFiniteError, match="'exp' is not Lipschitz"):
             ib.sample(ib.sgld(posterior, "exp"), 0.1, 100_000, num_chains=8, init={"x": 1.0})
 
+    def test_exp_of_another_variable_is_named_after_the_step_size(self):
+        posterior = ib.Posterior(
+            supports={"x": constraints.real, "scale": constraints.positive},
+            log_prior=lambda theta: -(theta["x"] ** 4) - theta["scale"],
+        )
+        kernel = ib.sgld(posterior, {"scale": "exp"})
+        with pytest.raises(ib.NonFiniteError, match=r"^'x' became .* step size is too large.*began with 'scale'"):
+            ib.sample(kernel, 0.3, 1_000, init={"x": 5.0, "scale": 1.0})
+
     def test_too_large_a_step_is_named_as_the_cause_where_it_is(self):
         posterior = ib.Posterior(supports={"x": constraints.real}, log_prior=lambda theta: -(theta["x"] ** 4))
         with pytest.raises(ib.NonFiniteError, match=r"step size is too large.*Try 0.1"):

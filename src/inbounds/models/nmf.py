@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -222,7 +222,7 @@ class BayesianNMF(Estimator):
         watcher = _Watcher(self.progress, model, draws * thin, draws, self.keep)
         batch_size = min(self.batch_size or 4 * (train.num_users + train.num_items), len(train))
         run = sample(
-            self._kernel(model, train, batch_size),
+            replace(self._kernel(model, train, batch_size), reports=()),  # nobody looks at them: less to compile
             self._step_size(len(train), batch_size, draws * thin),
             draws * thin,
             thin=thin,

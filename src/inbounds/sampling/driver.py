@@ -315,7 +315,7 @@ class _Run:
             start + high,
             self._size_at(start + low, chain),
             self._model_is_at_fault(last_good, chain, start + low),
-            any(getattr(t, "name", "") == "exp" for t in kernel.space.leaves()),
+            _moved_by_exp(kernel, finite),
         )
         draws = self._draws(after, start + high, began)
         return health.NonFiniteError(message, draws, variable, chain, start + high)
@@ -355,6 +355,12 @@ def _first_bad(finite: PyTree) -> tuple[str, int]:
         if bad.size:
             return trees.variable_name(path), int(bad[0])
     raise AssertionError("every variable is finite")
+
+
+def _moved_by_exp(kernel: Kernel, phi: PyTree) -> list[str]:
+    """The variables whose transform is exp."""
+    names = jax.tree_util.tree_leaves_with_path(kernel.space.names(phi))
+    return [trees.variable_name(path) for path, name in names if name == "exp"]
 
 
 def _check_run(kernel: Any, num_steps: int, burn_in: int, thin: int, num_chains: int, seed: int) -> None:

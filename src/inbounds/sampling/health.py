@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,15 +28,17 @@ class NonFiniteError(RuntimeError):
         self.step = step
 
 
-def explain(variable: str, chain: int, step: int, step_size: float, model_at_fault: bool, exp_in_use: bool) -> str:
-    """One paragraph: what happened, the likely cause, what to try."""
+def explain(
+    variable: str, chain: int, step: int, step_size: float, model_at_fault: bool, by_exp: Collection[str]
+) -> str:
+    """One paragraph: what happened, the likely cause, what to try. `by_exp` names the variables whose transform is exp."""
     happened = f"{variable!r} became non-finite at step {step:,}, chain {chain}, with step size {step_size:.3g}."
     if model_at_fault:
         cause = (
             f"The model's gradient at the last finite position of chain {chain} is itself not finite: look for a log of "
             "zero, a division by zero or an overflow in the likelihood there."
         )
-    elif exp_in_use:
+    elif variable in by_exp:
         cause = (
             "The transform 'exp' is not Lipschitz: gradient noise is multiplied by exp(phi) and feeds back on itself. "
             "Use the default (softplus), 'icll' or 'integrated_probit', or a much smaller step size."
@@ -45,4 +48,6 @@ def explain(variable: str, chain: int, step: int, step_size: float, model_at_fau
             f"The step size is too large for the slope of the log density there. Try {step_size / 10:.1g}, a decaying "
             "schedule, or a larger batch; `ib.check(posterior)` suggests a range."
         )
+        if by_exp:
+            cause += f" Or it began with {' and '.join(map(repr, by_exp))}, whose transform 'exp' is not Lipschitz."
     return f"{happened} {cause} The draws made so far are in `error.draws`."

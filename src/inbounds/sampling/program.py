@@ -207,7 +207,8 @@ def refresh(program: Program, carry: Carry) -> Carry:
 def finite_variables(program: Program, carry: Carry) -> PyTree:
     """Tree like phi: is it finite, for each chain."""
     phi = jax.vmap(program.kernel.proxy)(carry.state)
-    return jax.tree.map(lambda leaf: jnp.all(jnp.isfinite(leaf.reshape(leaf.shape[0], -1)), axis=1), phi)
+    # Zero times what is not finite is NaN. XLA sums numbers by one call on a CPU; of truth values it compiles a tree of sums.
+    return jax.tree.map(lambda leaf: jnp.isfinite(jnp.sum(0 * leaf.reshape(leaf.shape[0], -1), axis=1)), phi)
 
 
 def _row_of(program: Program, steps_done: jax.Array) -> jax.Array:
