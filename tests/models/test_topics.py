@@ -12,7 +12,7 @@ import scipy.stats
 import inbounds as ib
 from inbounds.data.bag_of_words import BagOfWords, synthetic_documents
 from inbounds.models.topics import LDA, TopicModel, completion_perplexity, halved, padded
-from inbounds.sampling.program import run_chunk
+from inbounds.sampling.program import compilations
 
 CORPUS = synthetic_documents(240, topics=3, words=40, length=60, seed=1)
 TRAIN, TEST = CORPUS.counts[:180], CORPUS.counts[180:]
@@ -120,10 +120,10 @@ def test_every_parametrisation_and_baseline_takes_a_sparse_prior(options):
 def test_batches_of_a_stream_are_not_compiled_again_and_lead_to_the_topics():
     model = LDA(3, **(QUICK | {"total_samples": 180, "random_state": 1}))
     generator = np.random.default_rng(0)
-    before = run_chunk._cache_size()
+    before = compilations()
     for _ in range(60):
         assert model.partial_fit(TRAIN[generator.permutation(180)[:60]]) is model
-    assert run_chunk._cache_size() - before <= 2  # documents of up to 32 different words, and of up to 64
+    assert compilations() - before <= 2  # documents of up to 32 different words, and of up to 64
     assert model.n_steps_ == 60
     assert model.topics_.shape == (10, 3, 40)
     assert distance(model) < 0.2

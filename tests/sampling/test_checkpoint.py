@@ -170,6 +170,13 @@ def test_the_checkpoint_of_another_run_is_refused_with_what_differs(changes, dif
     assert steps_in(folder) == [1_024, 2_048, 3_072]
 
 
+def test_the_checkpoint_of_a_kernel_that_kept_something_else_is_refused(folder):
+    for path in folder.rglob("metadata"):
+        path.write_text(path.read_text().replace("phi, estimator", "base, estimator"))
+    with pytest.raises(ValueError, match="state of the kernel is base, .* there and phi, .* here"):
+        run(checkpoint=folder, resume=True)
+
+
 def test_a_folder_with_checkpoints_is_not_written_to_unless_resumed(folder):
     with pytest.raises(
         ValueError, match=r"holds checkpoints, the latest of step 3,072. Go on from there with resume=True"

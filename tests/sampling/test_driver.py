@@ -109,12 +109,12 @@ def test_a_run_compiles_once_whatever_its_length():
     posterior = ib.Posterior(supports=GAMMA.supports, log_prior=log_prior)
     kernel = ib.sgld(posterior)
     ib.sample(kernel, 0.1, 100)
-    first, entries = len(traces), compiled.run_chunk._cache_size()
+    first, entries = len(traces), compiled.compilations()
     ib.sample(kernel, 0.2, 3_333, burn_in=100, seed=5)
     ib.sample(ib.sgld(posterior), 0.2, 10)
     # One more look at the shapes of the likelihood a run (jax.eval_shape), and no compilation.
     assert len(traces) - first <= 2
-    assert compiled.run_chunk._cache_size() == entries
+    assert compiled.compilations() == entries
 
 
 def test_no_value_leaves_the_device_inside_a_chunk():

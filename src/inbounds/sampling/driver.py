@@ -185,7 +185,8 @@ class _Run:
         phi = jax.eval_shape(program.kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
         sizes = self.record.step_size
         kept = "memory" if store is None else "a store"
-        identity = fingerprint(program, phi=phi, step_size=sizes, burn_in=self.burn_in, draws_in=kept, **settings)
+        about = dict(state=carry.state, phi=phi, step_size=sizes, burn_in=self.burn_in, draws_in=kept)
+        identity = fingerprint(program, **about, **settings)
         if checkpoint is not None:
             if program.layout is None:
                 self.keys = jax.device_put(self.keys)  # Orbax asks where they are

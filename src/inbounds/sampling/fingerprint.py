@@ -20,13 +20,16 @@ PROBES = (0, 1, 10, 100, 1_000, 10_000, 100_000)  # steps at which schedules are
 ROWS = 4_096  # of the data are looked at
 
 
-def fingerprint(program: Program, *, phi: PyTree, step_size: Any, init: Any, **settings: Any) -> dict[str, Any]:
+def fingerprint(
+    program: Program, *, state: Any, phi: PyTree, step_size: Any, init: Any, **settings: Any
+) -> dict[str, Any]:
     """Texts and numbers that say what decides the draws, by name: all but the code of the model.
 
     Nothing in it depends on the devices: a run may go on with more or fewer of them.
 
     Args:
         program: what is run.
+        state: of the kernel; a kernel that keeps something else than it did cannot go on from what it kept then.
         phi: shapes of phi of one chain.
         step_size: numbers, or the schedule.
         init: where the chains start, as the user said it.
@@ -36,6 +39,7 @@ def fingerprint(program: Program, *, phi: PyTree, step_size: Any, init: Any, **s
     return {
         "kernel": kernel.name,
         **{f"{name} of the kernel": _text(value) for name, value in kernel.config},
+        "state of the kernel": ", ".join(getattr(state, "_fields", ())),
         "gradient": _text(kernel.estimator.config),
         "transforms": ", ".join(str(getattr(t, "name", t)) for t in kernel.space.leaves()),
         "variables": _shapes(phi),

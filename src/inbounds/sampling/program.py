@@ -35,8 +35,9 @@ CHUNK_NUMBERS = 2**22  # numbers that a chunk may return
 NOISE_NUMBERS = 2**18  # numbers that a chunk of a small model draws beforehand, also the last and shortest of a run,
 WORTH_A_CALL = 256  # or as many as so many steps need,
 MOST_NOISE_NUMBERS = 2**20  # but no more than these
-WORTH_UNROLLING = 50  # steps of a large model's block from which on several of them share a turn of the loop,
-STEPS_A_TURN = {"small": 8, "large": 4}  # so many
+WORTH_UNROLLING = 50  # steps of a large model's block from which on several of them share a turn of the loop
+STEPS_A_TURN = 4  # so many of a large model,
+SMALL_STEPS_A_TURN = 8  # and of a small one
 SHORT_KERNELS = 2**19  # numbers in all the chains' states up to which kernels are shorter than their launch
 
 
@@ -105,8 +106,8 @@ class Program:
         if platform_of(self.layout) == "cpu":
             return 1
         if self.small:
-            return STEPS_A_TURN["small"]
-        return STEPS_A_TURN["large"] if self.block_steps >= WORTH_UNROLLING else 1
+            return SMALL_STEPS_A_TURN
+        return STEPS_A_TURN if self.block_steps >= WORTH_UNROLLING else 1
 
     @property
     def launched_as_graph(self) -> bool:
@@ -188,6 +189,11 @@ run_chunk = jax.jit(_run_chunk, static_argnums=0)
 run_chunk_as_graphs = jax.jit(_run_chunk, static_argnums=0, compiler_options={"xla_gpu_graph_min_graph_size": 1})
 
 
+def compilations() -> int:
+    """How many programs are compiled in this process."""
+    return run_chunk._cache_size() + run_chunk_as_graphs._cache_size()
+
+
 def chunk_runner(program: Program) -> Callable[..., tuple[Carry, Rows, PyTree]]:
     """`run_chunk`, compiled in the way that suits the device and the size of the model."""
     return run_chunk_as_graphs if program.launched_as_graph else run_chunk
@@ -254,6 +260,18 @@ def _step(
     return jax.vmap(one, in_axes=(0, 0, 0, None if step_size.ndim == 0 else 0))(noise, state, plan, step_size)
 
 
+def _several(turn: Callable[[jax.Array, Any], Any], count: int) -> Callable[[jax.Array, Any], Any]:
+    """The body of a loop that takes `count` turns of another one at once."""
+    one = jax.jit(turn)  # traced once
+
+    def group(number, loop):
+        for place in range(count):
+            loop = one(number * count + place, loop)
+        return loop
+
+    return group
+
+
 def _step_sizes(program: Program, steps: jax.Array, step_size: jax.Array) -> jax.Array | None:
     """One a step, or None where `step_size` is that of every step."""
     return None if program.schedule is None else jax.vmap(program.schedule)(steps).astype(step_size.dtype)
@@ -286,15 +304,8 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
     count = jnp.clip(end - start, 0, num_blocks * program.block_steps)
     done, loop = jnp.zeros_like(count), (carry.state, _no_rows(program, carry, True))
     if program.unroll > 1:
-        one = jax.jit(turn)  # traced once
         groups = lax.div(count, jnp.full_like(count, program.unroll))
-
-        def group(number, loop):
-            for place in range(program.unroll):
-                loop = one(number * program.unroll + place, loop)
-            return loop
-
-        done, loop = groups * program.unroll, lax.fori_loop(0, groups, group, loop)
+        done, loop = groups * program.unroll, lax.fori_loop(0, groups, _several(turn, program.unroll), loop)
     state, rows = lax.fori_loop(done, count, turn, loop)
     collected = carry.collected
     if not program.keeps_draws:
@@ -371,19 +382,16 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     count = jnp.clip(end - first, 0, length)
     done = jnp.zeros_like(count)
     if program.unroll > 1:
-        one = jax.jit(lambda state, inputs: step(state, inputs, report=False)[0])  # traced once
 
-        def group(state, inputs):
-            for place in range(program.unroll):
-                state = one(state, jax.tree.map(lambda leaf, place=place: leaf[place], inputs))
-            return state, None
+        def silent(index, state):
+            return step(state, jax.tree.map(lambda leaf: leaf[index], inputs), report=False)[0]
 
         # A loop of known length, which a device goes through on its own. The last steps, of which one reports, and a block that is
         # cut short are for the loop below.
-        most = (length - 1) // program.unroll * program.unroll
-        grouped = jax.tree.map(lambda leaf: leaf[:most].reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
-        state = lax.cond(count == length, lambda state: lax.scan(group, state, grouped)[0], lambda state: state, state)
-        done = jnp.where(count == length, most, 0)
+        groups = (length - 1) // program.unroll
+        together = partial(lax.fori_loop, 0, groups, _several(silent, program.unroll))
+        state = lax.cond(count == length, together, lambda state: state, state)
+        done = jnp.where(count == length, groups * program.unroll, 0)
 
     def turn(index, loop):
         # No other report leaves the loop, and each is a pass over the drift. That the condition pays was measured on CPUs alone.
