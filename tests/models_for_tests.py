@@ -8,6 +8,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 import inbounds as ib
+from inbounds.sampling import program
 
 
 @functools.cache
@@ -47,3 +48,8 @@ def noisy(target, noise_sd: float = 1.0) -> ib.Posterior:
         gradient=lambda theta, z: {"theta": target.score(theta["theta"]) + noise_sd * z.astype(theta["theta"].dtype)},
         data=ib.data.Generated(lambda key: jax.random.normal(key)),
     )
+
+
+def compilations():
+    """How many programs of the driver this process has compiled."""
+    return program.run_chunk._cache_size() + program.run_chunk_as_graphs._cache_size()

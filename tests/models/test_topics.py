@@ -12,7 +12,7 @@ import scipy.stats
 import inbounds as ib
 from inbounds.data.bag_of_words import BagOfWords, synthetic_documents
 from inbounds.models.topics import LDA, TopicModel, completion_perplexity, halved, padded
-from inbounds.sampling.program import compilations
+from tests.models_for_tests import compilations
 
 CORPUS = synthetic_documents(240, topics=3, words=40, length=60, seed=1)
 TRAIN, TEST = CORPUS.counts[:180], CORPUS.counts[180:]

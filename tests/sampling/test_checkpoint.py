@@ -173,7 +173,7 @@ def test_the_checkpoint_of_another_run_is_refused_with_what_differs(changes, dif
 def test_the_checkpoint_of_a_kernel_that_kept_something_else_is_refused(folder):
     for path in folder.rglob("metadata"):
         path.write_text(path.read_text().replace("phi, estimator", "base, estimator"))
-    with pytest.raises(ValueError, match="state of the kernel is base, .* there and phi, .* here"):
+    with pytest.raises(ValueError, match=r"state of the kernel is base, .* there and phi, .* here"):
         run(checkpoint=folder, resume=True)
 
 

@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 import inbounds as ib
 from inbounds.data.arrays import NoData
 from inbounds.sampling import program as compiled
-from tests.models_for_tests import linear_regression, poisson_rates
+from tests.models_for_tests import compilations, linear_regression, poisson_rates
 
 GAMMA = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
 WIDE = ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([5_000])})  # past the limit of the small loop
@@ -109,12 +109,12 @@ def test_a_run_compiles_once_whatever_its_length():
     posterior = ib.Posterior(supports=GAMMA.supports, log_prior=log_prior)
     kernel = ib.sgld(posterior)
     ib.sample(kernel, 0.1, 100)
-    first, entries = len(traces), compiled.compilations()
+    first, entries = len(traces), compilations()
     ib.sample(kernel, 0.2, 3_333, burn_in=100, seed=5)
     ib.sample(ib.sgld(posterior), 0.2, 10)
     # One more look at the shapes of the likelihood a run (jax.eval_shape), and no compilation.
     assert len(traces) - first <= 2
-    assert compiled.compilations() == entries
+    assert compilations() == entries
 
 
 def test_no_value_leaves_the_device_inside_a_chunk():

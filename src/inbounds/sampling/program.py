@@ -189,11 +189,6 @@ run_chunk = jax.jit(_run_chunk, static_argnums=0)
 run_chunk_as_graphs = jax.jit(_run_chunk, static_argnums=0, compiler_options={"xla_gpu_graph_min_graph_size": 1})
 
 
-def compilations() -> int:
-    """How many programs are compiled in this process."""
-    return run_chunk._cache_size() + run_chunk_as_graphs._cache_size()
-
-
 def chunk_runner(program: Program) -> Callable[..., tuple[Carry, Rows, PyTree]]:
     """`run_chunk`, compiled in the way that suits the device and the size of the model."""
     return run_chunk_as_graphs if program.launched_as_graph else run_chunk
@@ -260,18 +255,6 @@ def _step(
     return jax.vmap(one, in_axes=(0, 0, 0, None if step_size.ndim == 0 else 0))(noise, state, plan, step_size)
 
 
-def _several(turn: Callable[[jax.Array, Any], Any], count: int) -> Callable[[jax.Array, Any], Any]:
-    """The body of a loop that takes `count` turns of another one at once."""
-    one = jax.jit(turn)  # traced once
-
-    def group(number, loop):
-        for place in range(count):
-            loop = one(number * count + place, loop)
-        return loop
-
-    return group
-
-
 def _step_sizes(program: Program, steps: jax.Array, step_size: jax.Array) -> jax.Array | None:
     """One a step, or None where `step_size` is that of every step."""
     return None if program.schedule is None else jax.vmap(program.schedule)(steps).astype(step_size.dtype)
@@ -304,8 +287,15 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
     count = jnp.clip(end - start, 0, num_blocks * program.block_steps)
     done, loop = jnp.zeros_like(count), (carry.state, _no_rows(program, carry, True))
     if program.unroll > 1:
+        one = jax.jit(turn)  # traced once
         groups = lax.div(count, jnp.full_like(count, program.unroll))
-        done, loop = groups * program.unroll, lax.fori_loop(0, groups, _several(turn, program.unroll), loop)
+
+        def group(number, loop):
+            for place in range(program.unroll):
+                loop = one(number * program.unroll + place, loop)
+            return loop
+
+        done, loop = groups * program.unroll, lax.fori_loop(0, groups, group, loop)
     state, rows = lax.fori_loop(done, count, turn, loop)
     collected = carry.collected
     if not program.keeps_draws:
@@ -382,16 +372,19 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     count = jnp.clip(end - first, 0, length)
     done = jnp.zeros_like(count)
     if program.unroll > 1:
+        one = jax.jit(lambda state, inputs: step(state, inputs, report=False)[0])  # traced once
 
-        def silent(index, state):
-            return step(state, jax.tree.map(lambda leaf: leaf[index], inputs), report=False)[0]
+        def group(state, inputs):
+            for place in range(program.unroll):
+                state = one(state, jax.tree.map(lambda leaf, place=place: leaf[place], inputs))
+            return state, None
 
-        # A loop of known length, which a device goes through on its own. The last steps, of which one reports, and a block that is
-        # cut short are for the loop below.
-        groups = (length - 1) // program.unroll
-        together = partial(lax.fori_loop, 0, groups, _several(silent, program.unroll))
-        state = lax.cond(count == length, together, lambda state: state, state)
-        done = jnp.where(count == length, groups * program.unroll, 0)
+        # A loop of known length, which a device goes through on its own, with the inputs of a turn cut out at once. The last steps, of
+        # which one reports, and a block that is cut short are for the loop below.
+        most = (length - 1) // program.unroll * program.unroll
+        grouped = jax.tree.map(lambda leaf: leaf[:most].reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
+        state = lax.cond(count == length, lambda state: lax.scan(group, state, grouped)[0], lambda state: state, state)
+        done = jnp.where(count == length, most, 0)
 
     def turn(index, loop):
         # No other report leaves the loop, and each is a pass over the drift. That the condition pays was measured on CPUs alone.
