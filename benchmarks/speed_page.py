@@ -26,7 +26,11 @@ def table(head, rows):
 
 def bounds(found):
     """One table a model: ratio to no bounds by transform and number of parameters."""
-    titles = {"bare": "The bare update", "regression": "Regression, 1,024 rows a minibatch"}
+    titles = {
+        "bare": "The bare update",
+        "regression": "Regression, 1,024 rows a minibatch",
+        "rows": "Regression, 8,192 rows a minibatch",
+    }
     parts = []
     for model, title in titles.items():
         own = [row for row in found["rows"] if row["model"] == model]

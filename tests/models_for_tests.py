@@ -1,4 +1,4 @@
-"""Small models that several tests share, made once: an equal kernel on the same posterior compiles once."""
+"""What several tests share: small models, made once (an equal kernel on the same posterior compiles once), and where to run."""
 
 import functools
 
@@ -6,9 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pytest
 
 import inbounds as ib
 from inbounds.sampling import program
+
+on_cpus = pytest.mark.skipif(jax.default_backend() != "cpu", reason="looks at what is made for CPUs alone")
 
 
 @functools.cache

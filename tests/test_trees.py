@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from inbounds import trees
+from tests.models_for_tests import on_cpus
 
 
 @pytest.mark.parametrize("rows", [1, 6, 7])
@@ -17,6 +18,7 @@ def test_a_computed_table_is_the_table_and_lets_gradients_through(rows):
     assert np.array_equal(gradient, jax.grad(lambda x: jnp.sum(x[index] ** 2))(table))
 
 
+@on_cpus
 def test_what_makes_a_computed_table_is_not_done_at_every_look_up():
     def looked_up(make):
         lowered = jax.jit(lambda phi, index: make(jnp.exp(phi))[index]).lower(jnp.zeros((50, 8)), jnp.arange(400))

@@ -70,12 +70,16 @@ def one_of(draws):
     return jax.tree.map(lambda leaf: leaf[0, -1], draws.theta)
 
 
+EXACT = jax.default_matmul_precision("highest")  # GPUs would round the products of matrices
+
+
 def assert_moved(draws, parameters):
     assert jax.tree.structure(draws.theta) == jax.tree.structure(parameters)
     for leaf, start in zip(jax.tree.leaves(draws.theta), jax.tree.leaves(parameters), strict=True):
         assert np.all(leaf[:, -1] != np.asarray(start))
 
 
+@EXACT
 def test_flax_parameters():
     linen = pytest.importorskip("flax.linen", reason="Flax is not installed")
     network = linen.Sequential([linen.Dense(4), linen.tanh, linen.Dense(1)])
@@ -88,6 +92,7 @@ def test_flax_parameters():
     np.testing.assert_allclose(network.apply(one_of(draws), X), by_hand, atol=1e-5)
 
 
+@EXACT
 def test_equinox_modules():
     equinox = pytest.importorskip("equinox", reason="Equinox is not installed")
     network = equinox.nn.MLP(3, "scalar", 4, 1, activation=jnp.tanh, key=jax.random.key(0))

@@ -138,7 +138,9 @@ def test_a_few_documents_that_stand_for_a_million_do_not_blow_the_sampler_up(par
 
 
 def test_the_same_seed_gives_the_same_model_from_any_form_of_the_counts(fitted):
-    np.testing.assert_array_equal(LDA(3, **QUICK).fit(TRAIN.toarray()).topics_, fitted.topics_)
+    # A GPU adds up what is scattered in any order.
+    rounding = 0 if jax.default_backend() == "cpu" else 1e-3
+    np.testing.assert_allclose(LDA(3, **QUICK).fit(TRAIN.toarray()).topics_, fitted.topics_, rtol=rounding)
     for form in (TEST.toarray(), BagOfWords(TEST), scipy.sparse.coo_array(TEST)):
         np.testing.assert_array_equal(fitted.transform(form), fitted.transform(TEST))
 

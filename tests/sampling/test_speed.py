@@ -16,6 +16,7 @@ import pytest
 
 import inbounds as ib
 from inbounds.sampling import driver
+from tests.models_for_tests import on_cpus
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"
 LOWERING = "/jax/core/compile/jaxpr_to_mlir_module_duration"
@@ -122,6 +123,7 @@ def test_a_first_run_compiles_three_programs():
     assert compiled[COMPILATION] <= 3
 
 
+@on_cpus
 def test_the_likelihood_is_traced_twice_for_its_shapes_and_for_the_chunk():
     traces = []
 
@@ -176,12 +178,14 @@ def test_a_large_model_draws_its_noise_in_the_step():
     assert set(mixings(first_run(large).jaxpr)) == {2}
 
 
+@on_cpus
 def test_a_large_model_computes_a_report_only_where_it_is_kept():
     norms = around(first_run(large).jaxpr, "square", (5_000,))
     assert len(norms) == 1
     assert [name for name in norms[0] if name in ("while", "scan", "cond")] == ["while", "while", "cond"]
 
 
+@on_cpus
 def test_tables_of_short_rows_are_gone_through_in_one_row():
     """A loop has the shape of its result: row by row, few vector instructions would make the noise."""
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -553,7 +554,7 @@ def _with_prior_rows(model: FactorModel, draws: dict[str, np.ndarray], seed: int
     return draws
 
 
-@jax.jit(static_argnums=0)
+@partial(jax.jit, static_argnums=0)
 def _over_draws(model: FactorModel, draws: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
     """(mean, variance) of the mean rating over the draws."""
 
