@@ -7,7 +7,7 @@ OUT ?= out/demo
 # Two workers: the tests are compiled programs of one core each.
 WORKERS ?= 2
 
-.PHONY: demo test lint bench fuzz clean
+.PHONY: demo test lowest lint bench fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/inbounds demo --out $(OUT)
@@ -15,6 +15,10 @@ demo: $(VENV)/installed
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --ignore tests/transforms
 	XLA_FLAGS= $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/transforms
+
+# The same with the lowest versions that pyproject.toml allows, in an environment of its own. With Python 3.11, for which they were made.
+lowest:
+	PIP_CONSTRAINT=$(CURDIR)/tests/lowest.txt $(MAKE) test VENV=.venv-lowest
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -42,4 +46,4 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) out .bench
+	rm -rf .venv .venv-lowest out .bench

@@ -191,6 +191,8 @@ def test_no_password_is_shown_whatever_happens(server, capfd, caplog, monkeypatc
         assert secret not in said + shown.out + shown.err + caplog.text
 
 
+# Its workers ask the study themselves; `tune` is silent about what Optuna 4 calls experimental.
+@pytest.mark.filterwarnings("ignore:Argument ``constant_liar``")
 def test_a_trial_without_a_sign_of_life_is_given_up_and_one_that_comes_back_late_is_not_counted(tmp_path, monkeypatch):
     """The same in a journal file: no server, no clock but the watcher's."""
     monkeypatch.setattr(inbounds.tuning, "GRACE_SECONDS", 0.5)
