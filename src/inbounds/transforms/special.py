@@ -139,7 +139,7 @@ def by_hand(x):
 def reciprocal(x):
     """1 / x of a positive normal number.
 
-    On a GPU the square of a reciprocal root, which is one instruction where a division is ten: at most three units in the last place off.
+    On a GPU the square of a reciprocal root, which is one instruction where a division is several: at most three units in the last place off.
     """
     if x.dtype == jnp.float32 and default_platform() == "gpu":
         root = jax.lax.rsqrt(x)
