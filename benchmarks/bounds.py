@@ -77,8 +77,8 @@ def steps_for(model, size):
     """Enough for some hundredths to tenths of a second."""
     if jax.default_backend() != "cpu":
         fast = 2_048 if size <= 1e5 else 1_024 if size <= 1e6 else 256
-        share = {"bare": 1, "regression": 2, "rows": 8}[model]
-        return fast // share if size <= 1e6 else fast // (2 * share) if model != "bare" else fast
+        longer = {"bare": 1, "regression": 2, "rows": 8}[model] * (2 if model != "bare" and size > 1e6 else 1)
+        return fast // longer
     return int(np.clip(1e8 // size, 8, 512) if model == "bare" else np.clip(1e7 // size, 4, 128))
 
 

@@ -1,6 +1,5 @@
 """Every kernel does what its equation says, step by step, and obeys the contract."""
 
-import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -180,6 +179,7 @@ def test_no_dtype_promotes_by_accident(name, strict_promotion):
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_blackjax_loop_drives_our_kernels(name):
     """The loop of BlackJAX's SGLD examples: only the constructor changes, and `info` comes with the state."""
+    blackjax = pytest.importorskip("blackjax", reason="BlackJAX is not installed")
     data = {"n": jnp.asarray(poisson_rates().data["n"])}
     posterior = ib.Posterior(
         {"rate": dist.Gamma(2.0, 1.0)}, lambda t, b: b["n"][:, 0] * jnp.log(t["rate"]) - t["rate"], data
