@@ -1,5 +1,7 @@
 """Every kernel does what its equation says, step by step, and obeys the contract."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -237,6 +239,7 @@ def test_equal_kernels_are_equal_and_others_are_not():
     assert hash(ib.sgld(GAMMA)) == hash(ib.sgld(GAMMA, transforms="softplus"))
     assert ib.sgld(GAMMA) != ib.sgld(GAMMA, transforms="icll")
     assert ib.sgld(GAMMA) != ib.sgld(GAMMA, temperature=0.5)
+    assert ib.sgld(GAMMA) != dataclasses.replace(ib.sgld(GAMMA), reports=())
     assert ib.sgld(GAMMA) != ib.leimkuhler_matthews(GAMMA)
     assert ib.baoab(GAMMA) != ib.baoab(GAMMA, friction=2.0)
 

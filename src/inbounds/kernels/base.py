@@ -116,7 +116,7 @@ class Kernel:
         transforms = tuple(jax.tree.leaves(self.space.transforms, is_leaf=lambda t: hasattr(t, "pull_back")))
         # With their types: noise_correction=True and a variance of 1.0 are equal to Python, and not the same kernel.
         options = tuple((name, type(value), value) for name, value in self.config)
-        return (self.name, id(self.posterior), transforms, self.estimator.config, options)
+        return (self.name, id(self.posterior), transforms, self.estimator.config, options, self.reports)
 
     @cached_property
     def _hash(self) -> int:  # asked for at every call of what is compiled for the kernel

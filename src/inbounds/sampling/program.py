@@ -208,7 +208,7 @@ def refresh(program: Program, carry: Carry) -> Carry:
 def finite_variables(program: Program, carry: Carry) -> PyTree:
     """Tree like phi: is it finite, for each chain."""
     phi = jax.vmap(program.kernel.proxy)(carry.state)
-    # Zero times what is not finite is NaN. XLA sums numbers by one call on a CPU; of truth values it compiles a tree of sums.
+    # Zero times what is not finite is NaN. On a CPU XLA sums large arrays of numbers by one call; for truth values it compiles a tree of loops.
     return jax.tree.map(lambda leaf: jnp.isfinite(jnp.sum(0 * leaf.reshape(leaf.shape[0], -1), axis=1)), phi)
 
 
