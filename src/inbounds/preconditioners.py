@@ -1,18 +1,22 @@
 r"""Diagonal preconditioners of the proxy: a step size of its own for every coordinate.
 
-With a diagonal $M$ that is constant, $\varphi' = \varphi + \epsilon M G + \sqrt{2 \epsilon M} \eta$ samples the same law. One that
-depends on the state would need another drift term, so `rmsprop` adapts during the first steps and is frozen afterwards.
+With a diagonal $M$ that is constant, $\varphi' = \varphi + \epsilon M G + \sqrt{2 \epsilon M} \eta$ samples the same law. So it does where the
+scale of a variable depends on the other variables alone: given them it is constant. One that depends on what it scales would need another
+drift term, so `rmsprop` adapts during the first steps and is frozen afterwards.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
 
-from inbounds.trees import PyTree
+from inbounds.trees import PyTree, variable_name
 
 
 class Preconditioner(Protocol):
@@ -23,7 +27,7 @@ class Preconditioner(Protocol):
 
     def init(self, phi: PyTree) -> Any: ...
 
-    def update(self, state: Any, drift: PyTree) -> tuple[PyTree | None, Any]: ...
+    def update(self, state: Any, drift: PyTree, theta: PyTree) -> tuple[PyTree | None, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class NoPreconditioner:
     def init(self, phi: PyTree) -> None:
         return None
 
-    def update(self, state: None, drift: PyTree) -> tuple[None, None]:
+    def update(self, state: None, drift: PyTree, theta: PyTree) -> tuple[None, None]:
         return None, None
 
     def __repr__(self) -> str:
@@ -50,13 +54,29 @@ class Constant:
     adapt_steps: int = 0
 
     def init(self, phi: PyTree) -> PyTree:
-        def spread(scale, subtree):
-            return jax.tree.map(lambda p: jnp.broadcast_to(jnp.asarray(scale, p.dtype), p.shape), subtree)
+        return _spread(self.scale, phi)
 
-        return jax.tree.map(spread, self.scale, phi)
-
-    def update(self, state: PyTree, drift: PyTree) -> tuple[PyTree, PyTree]:
+    def update(self, state: PyTree, drift: PyTree, theta: PyTree) -> tuple[PyTree, PyTree]:
         return state, state
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """A diagonal that is a function of theta, in which no variable has a say in its own scale."""
+
+    scale: Callable[[PyTree], PyTree]
+    adapt_steps: int = 0
+
+    def init(self, phi: PyTree) -> None:
+        return None
+
+    def update(self, state: None, drift: PyTree, theta: PyTree) -> tuple[PyTree, None]:
+        for name in scaled_by_itself(self.scale, theta):
+            raise ValueError(
+                f"The scale of {name!r} depends on {name!r}: the chain would need another drift term. Let it depend on the "
+                "other variables alone."
+            )
+        return _spread(self.scale(theta), drift), None
 
 
 class RMSpropState(NamedTuple):
@@ -75,7 +95,7 @@ class RMSprop:
     def init(self, phi: PyTree) -> RMSpropState:
         return RMSpropState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, phi))
 
-    def update(self, state: RMSpropState, drift: PyTree) -> tuple[PyTree, RMSpropState]:
+    def update(self, state: RMSpropState, drift: PyTree, theta: PyTree) -> tuple[PyTree, RMSpropState]:
         adapting = state.steps < self.adapt_steps
         square = jax.tree.map(
             lambda v, g: jnp.where(adapting, self.decay * v + (1 - self.decay) * jnp.square(g), v), state.square, drift
@@ -99,8 +119,24 @@ def rmsprop(adapt_steps: int, decay: float = 0.99, damping: float = 1e-5) -> RMS
     return RMSprop(int(adapt_steps), decay, damping)
 
 
+def scaled_by_itself(scale: Callable[[PyTree], PyTree], theta: PyTree) -> list[str]:
+    """The variables whose scale depends on themselves, by the operations that lead from the one to the other."""
+    closed, scales = jax.make_jaxpr(scale, return_shape=True)(theta)
+    names = [variable_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(theta)]
+    behind = {variable: {name} for variable, name in zip(closed.jaxpr.invars, names, strict=True)}
+
+    def names_behind(variables) -> set[str]:
+        return set().union(*(behind.get(v, set()) for v in variables if not isinstance(v, Literal)))
+
+    for equation in closed.jaxpr.eqns:
+        behind.update(dict.fromkeys(equation.outvars, names_behind(equation.invars)))
+    named = jax.tree.unflatten(jax.tree.structure(theta), names)
+    own = jax.tree.leaves(jax.tree.map(lambda _, subtree: frozenset(jax.tree.leaves(subtree)), scales, named))
+    return sorted(set().union(*(mine & names_behind([s]) for mine, s in zip(own, closed.jaxpr.outvars, strict=True))))
+
+
 def as_preconditioner(preconditioner: Any) -> Preconditioner:
-    """None, a tree of positive scales, or a preconditioner object."""
+    """None, a tree of positive scales or a function of theta that makes one, or a preconditioner object."""
     if preconditioner is None:
         return NoPreconditioner()
     if hasattr(preconditioner, "update") and hasattr(preconditioner, "adapt_steps"):
@@ -110,7 +146,18 @@ def as_preconditioner(preconditioner: Any) -> Preconditioner:
             f"Unknown preconditioner {preconditioner!r}. Give a tree of positive scales or "
             "ib.preconditioners.rmsprop(adapt_steps=...)."
         )
+    if callable(preconditioner):
+        return Conditional(preconditioner)
     for leaf in jax.tree.leaves(preconditioner):
-        if not bool(jnp.all(jnp.asarray(leaf) > 0)):
+        if not np.all(np.asarray(leaf) > 0):
             raise ValueError("Every scale of a preconditioner must be positive.")
     return Constant(preconditioner)
+
+
+def _spread(scale: PyTree, phi: PyTree) -> PyTree:
+    """A number or an array per leaf, of a prefix of the tree, as arrays of the shapes of the whole."""
+
+    def spread(scale, subtree):
+        return jax.tree.map(lambda p: jnp.broadcast_to(jnp.asarray(scale, p.dtype), p.shape), subtree)
+
+    return jax.tree.map(spread, scale, phi)

@@ -109,6 +109,31 @@ def test_a_constant_preconditioner_is_a_change_of_units(name):
     np.testing.assert_allclose(np.array(scaled) / 3, run(CORV[name](unit), NOISES, theta=0.5), rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["sgld", "leimkuhler_matthews", "baoab", "sgnht"])
+def test_scales_that_are_a_function_of_theta_are_those_that_it_makes(name):
+    def scales(theta):
+        return {"x": 0.3 + 0 * jnp.sum(theta["y"]), "y": jnp.full(2, 0.5)}
+
+    posterior = ib.Posterior({"x": dist.Gamma(3.0, 2.0), "y": dist.Normal(0.0, 1.0).expand([2])})
+    constant, function = (CORV[name](posterior, preconditioner=p) for p in ({"x": 0.3, "y": 0.5}, scales))
+    start = {"x": jnp.asarray(0.4), "y": jnp.zeros(2)}
+    states = [kernel.init(start) for kernel in (constant, function)]
+    for i in range(5):
+        pairs = zip((constant, function), states, strict=True)
+        states = [kernel.step(jax.random.key(i), state, None, EPS)[0] for kernel, state in pairs]
+    found, expected = (kernel.proxy(state) for kernel, state in zip((function, constant), states[::-1], strict=True))
+    jax.tree.map(np.testing.assert_allclose, found, expected)
+
+
+def test_a_variable_that_has_a_say_in_its_own_scale_is_refused():
+    posterior = ib.Posterior({"x": dist.Gamma(3.0, 2.0), "y": dist.Normal(0.0, 1.0)})
+    kernel = ib.sgld(
+        posterior, preconditioner=lambda theta: {"x": 1 / (1 + theta["y"] ** 2), "y": jnp.exp(-theta["x"] * theta["y"])}
+    )
+    with pytest.raises(ValueError, match="scale of 'y' depends on 'y'"):
+        ib.sample(kernel, EPS, 10, progress=False)
+
+
 def test_temperature_zero_climbs_without_noise():
     posterior = ib.Posterior({"x": dist.Gamma(3.0, 2.0)})
     state = ib.sgld(posterior, temperature=0.0).init({"x": 5.0})

@@ -12,8 +12,9 @@ from sklearn.base import clone
 
 import inbounds as ib
 from inbounds.data.ratings import Ratings
-from inbounds.models.factors import LIKELIHOODS, FactorModel
+from inbounds.models.factors import CENTRE, INTERACTION, LEVEL, LIKELIHOODS, FactorModel
 from inbounds.models.nmf import Curve, UnknownLabelWarning, _Watcher, as_ratings
+from inbounds.preconditioners import scaled_by_itself
 
 USERS, ITEMS = 60, 40
 
@@ -66,11 +67,16 @@ def test_the_preconditioner_is_one_over_the_curvature(ratings, likelihood, offse
 
     phi = transform.inv(theta["W"])
     curvature = jnp.stack([jax.jvp(jax.grad(energy), (phi,), (_unit(phi, r),))[1][:, r] for r in range(3)], axis=1)
-    _, _, prior = model._information()
+    prior = model._prior_curvature()["W"]
     slope = transform.derivative(transform.inv(jnp.float32(model.typical_factor)))
-    scales = model.preconditioner(ratings)["W"]
+    scales = _at(theta, model.preconditioner(ratings))["W"]
     ratio = np.asarray((curvature + slope**2 * prior) * scales).mean()
     assert 1 / 3 < ratio < 3
+
+
+def _at(theta, scales):
+    """Scales or variances that may be a function of theta."""
+    return scales(theta) if callable(scales) else scales
 
 
 def _unit(phi, column):
@@ -86,7 +92,9 @@ def test_the_gradient_variance_is_that_of_minibatches(ratings, likelihood, offse
     for name in ("W", "H"):  # at a draw from the prior
         shape = model.shapes[name]
         theta[name] = (
-            np.abs(2 + random.standard_normal(shape)) if offsets else random.exponential(1 / model.prior_rate, shape)
+            np.abs(CENTRE + random.standard_normal(shape))
+            if offsets
+            else random.exponential(1 / model.prior_rate, shape)
         )
     mean = np.asarray(model.predict(theta, ratings.user, ratings.item), float)
     noise = model.spread / np.sqrt(1.5) * random.standard_normal(len(mean))
@@ -100,7 +108,7 @@ def test_the_gradient_variance_is_that_of_minibatches(ratings, likelihood, offse
         return jax.grad(lambda t: len(mean) / batch_size * jnp.sum(model.log_likelihood(t, batch)))(theta)
 
     found = jax.tree.map(lambda g: np.var(np.asarray(g), axis=0), jax.vmap(gradient)(*drawn))
-    expected = model.gradient_variance(ratings, batch_size)
+    expected = _at(theta, model.gradient_variance(ratings, batch_size))
     assert {name: np.broadcast_shapes(np.shape(v), found[name].shape) for name, v in expected.items()} == model.shapes
     for name in found:
         assert 0.5 < np.mean(found[name]) / np.mean(expected[name]) < 2.0, name
@@ -109,16 +117,42 @@ def test_the_gradient_variance_is_that_of_minibatches(ratings, likelihood, offse
 def test_the_coupling_is_a_bilinear_form_of_factors_and_a_one(ratings):
     model = FactorModel.of(ratings, 3, "gaussian", offsets=True)
     theta = jax.tree.map(np.asarray, model.start_from(0))
-    factors = np.sum((theta["W"][ratings.user] - 2) * (theta["H"][ratings.item] - 2), axis=1)
-    expected = np.sqrt(0.15 / 3) * factors  # where the coupling is at its prior mean
-    np.testing.assert_allclose(model.predictor(theta, ratings.user, ratings.item), expected, atol=1e-5)
+
+    def table(theta):
+        w, h = (np.insert(theta[name] - CENTRE, 0, 1.0, axis=1) for name in ("W", "H"))
+        return theta["user_offset"][:, None] + theta["item_offset"] + w @ theta["coupling"] @ h.T
+
     random = np.random.default_rng(1)
-    theta |= {name: random.standard_normal(model.shapes[name]) for name in ("coupling", "user_offset", "item_offset")}
-    w, h = (np.insert(theta[name] - 2, 0, 1.0, axis=1) for name in ("W", "H"))
-    table = theta["user_offset"][:, None] + theta["item_offset"] + w @ theta["coupling"] @ h.T
-    theta = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), theta)
-    found = model.predictor(theta, ratings.user, ratings.item)
-    np.testing.assert_allclose(found, table[ratings.user, ratings.item], atol=1e-4)
+    anywhere = {name: random.standard_normal(model.shapes[name]) for name in ("coupling", "user_offset", "item_offset")}
+    for point in (theta, theta | anywhere):
+        found = model.predictor(jax.tree.map(jnp.asarray, point), ratings.user, ratings.item)
+        np.testing.assert_allclose(found, table(point)[ratings.user, ratings.item], atol=1e-4)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 20])
+def test_the_prior_coupling_has_one_level_and_the_rest_in_pairs(ratings, rank):
+    coupling = FactorModel.of(ratings, rank, "gaussian", offsets=True).prior_mean("coupling")
+    pairs = np.diag(coupling)
+    assert np.sum(pairs**2) == pytest.approx(INTERACTION)
+    assert np.count_nonzero(pairs) == max(1, rank - 1)
+    level = coupling - np.diag(pairs)
+    assert np.count_nonzero(level) == (2 if rank > 1 else 0)
+    if rank > 1:
+        assert level[0, 1] == level[1, 0] == np.float32(LEVEL)
+
+
+def test_a_factor_with_a_strong_coupling_is_stiffer(ratings):
+    """The scales and variances with offsets are those of the coupling as it stands, and of no factor that they belong to."""
+    model = FactorModel.of(ratings, 3, "gaussian", offsets=True)
+    theta = jax.tree.map(jnp.asarray, model.start_from(0))
+    strong = theta | {"coupling": theta["coupling"].at[3, 3].mul(2.0)}
+    scales, variances = model.preconditioner(ratings), model.gradient_variance(ratings, 100)
+    for name in ("W", "H"):
+        before, after = scales(theta)[name], scales(strong)[name]
+        np.testing.assert_array_equal(before[:, :2], after[:, :2])
+        assert np.all(after[:, 2] < before[:, 2])
+        assert np.all(variances(strong)[name][:, 2] > 2 * variances(theta)[name][:, 2])
+    assert scaled_by_itself(scales, theta) == []
 
 
 def test_the_prior_mean_matches_the_ratings(ratings):

@@ -36,6 +36,15 @@ def test_the_chain_has_its_exact_stationary_law(scheme, corrected):
 
 
 PROBIT = transforms("integrated_probit", "probit")
+
+
+def by_the_next(theta):
+    """Scales between .4 and 1.6, of every variable by another one."""
+    names = list(theta)
+    following = dict(zip(names, names[1:] + names[:1], strict=True))
+    return {name: 0.4 + 1.2 * jax.nn.sigmoid(4 * theta[following[name]] - 3) for name in names}
+
+
 OTHERS = {
     "baoab": (lambda p: ib.baoab(p), 0.02, 0.03),
     "sgnht": (lambda p: ib.sgnht(p), 0.02, 0.03),
@@ -46,6 +55,12 @@ OTHERS = {
         0.05,
         0.01,
     ),
+    "leimkuhler_matthews, scaled by other variables": (
+        lambda p: ib.leimkuhler_matthews(p, preconditioner=by_the_next),
+        0.05,
+        0.01,
+    ),
+    "baoab, scaled by other variables": (lambda p: ib.baoab(p, preconditioner=by_the_next), 0.02, 0.03),
 }
 
 

@@ -58,8 +58,8 @@ def baoab(
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         friction: $\gamma$.
         noise_correction: subtract $c^2 h^2 V$ from the variance $1 - c^2$ of the O step; as for `sgld`.
-        preconditioner: $M$, the inverse mass: None, a tree of positive scales, or
-            `ib.preconditioners.rmsprop(adapt_steps)`.
+        preconditioner: $M$, the inverse mass: None, a tree of positive scales, a
+            function of theta that makes one (no variable may have a say in its own scale), or `ib.preconditioners.rmsprop(adapt_steps)`.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
@@ -79,7 +79,9 @@ def baoab(
     def update(noise, state, minibatch, step_size):
         h = jnp.sqrt(2 * step_size)
         keep = jnp.exp(-friction * h)
-        scale, preconditioner_state = precondition.update(state.preconditioner, state.drift)
+        scale, preconditioner_state = precondition.update(
+            state.preconditioner, state.drift, space.evaluation_point(state.phi)
+        )
         # The mass enters as a change of units: everything below moves phi / sqrt(M) with unit mass.
         unit = jax.tree.map(jnp.ones_like, state.phi) if scale is None else jax.tree.map(jnp.sqrt, scale)
         variance = None if state.variance is None else space.pull_back_variance(state.phi, state.variance)

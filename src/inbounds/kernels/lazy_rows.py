@@ -53,7 +53,8 @@ def lazy_rows(
         rows: which column of the data holds the row numbers of which variable, such as `{"W": "user", "H": "item"}`. The other
             variables move at every step, as under `ib.sgld`.
         transforms: $f$, as for `ib.sgld`.
-        preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None or a tree of positive scales.
+        preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, or a function of theta that makes
+            one, in which no variable has a say in its own scale.
         temperature: $T$; 1 samples the posterior.
 
     The `gradient_norm` of its `Info` is over the drifts that the data of the minibatch cause one by one.
@@ -126,7 +127,8 @@ def lazy_rows(
         own_term = space.pull_back(phi, theta, jax.tree.map(jnp.zeros_like, gradient))
 
         noise = trees.normal_like(key, _noise_shapes(state.phi, rows, size))
-        scale = _spread(precondition.update(state.preconditioner, drift)[0], state.phi)
+        whole = space.evaluation_point(state.phi)
+        scale = _spread(precondition.update(state.preconditioner, state.phi, whole)[0], state.phi)
         moved = {}
         for name, p in state.phi.items():
             if name not in rows:

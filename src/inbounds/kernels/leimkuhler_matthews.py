@@ -62,8 +62,8 @@ def leimkuhler_matthews(
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         noise_correction: True estimates the variance of the gradient noise; a number, a tree or a function of theta gives
             the variance of the theta-gradient; False leaves it uncorrected.
-        preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, or
-            `ib.preconditioners.rmsprop(adapt_steps)`.
+        preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a
+            function of theta that makes one (no variable may have a say in its own scale), or `ib.preconditioners.rmsprop(adapt_steps)`.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
@@ -80,14 +80,16 @@ def leimkuhler_matthews(
     def init(theta):
         phi = space.unconstrain(theta)
         no_kick, preconditioner_state = jax.tree.map(jnp.zeros_like, phi), precondition.init(phi)
-        scale, _ = precondition.update(preconditioner_state, no_kick)
+        scale, _ = precondition.update(preconditioner_state, no_kick, theta)
         no_step = jnp.zeros((), jax.tree.leaves(phi)[0].dtype)
         return State(phi, no_kick, spread_of(no_step, scale, phi), proxy_gradient.init(theta), preconditioner_state)
 
     def update(noise, state, minibatch, step_size):
         make_drift, variance, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
         drift, base = make_drift(), state.base
-        scale, preconditioner_state = precondition.update(state.preconditioner, drift)
+        scale, preconditioner_state = precondition.update(
+            state.preconditioner, drift, space.evaluation_point(state.phi)
+        )
         if variance is not None:
             variance = space.pull_back_variance(base, variance)
         injected = injected_noise(

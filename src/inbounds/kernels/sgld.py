@@ -53,8 +53,8 @@ def sgld(
         noise_correction: subtract the variance of the gradient noise from that of the injected noise:
             $2 \epsilon - \epsilon^2 V$ (Vollmer, Zygalakis and Teh 2016). True estimates the variance; a number, a tree or
             a function of theta gives the variance of the theta-gradient.
-        preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, or
-            `ib.preconditioners.rmsprop(adapt_steps)`.
+        preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a
+            function of theta that makes one (no variable may have a say in its own scale), or `ib.preconditioners.rmsprop(adapt_steps)`.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
@@ -70,7 +70,9 @@ def sgld(
     def update(noise, state, minibatch, step_size):
         make_drift, variance, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
         drift = make_drift()
-        scale, preconditioner_state = precondition.update(state.preconditioner, drift)
+        scale, preconditioner_state = precondition.update(
+            state.preconditioner, drift, space.evaluation_point(state.phi)
+        )
         if variance is not None:
             variance = space.pull_back_variance(state.phi, variance)
         injected = injected_noise(

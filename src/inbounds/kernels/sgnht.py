@@ -56,8 +56,8 @@ def sgnht(
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         friction: $\gamma$, where the thermostat starts, and the strength of the injected noise.
         thermal_mass: $\mu$: how slowly the thermostat answers.
-        preconditioner: $M$, the inverse mass: None, a tree of positive scales, or
-            `ib.preconditioners.rmsprop(adapt_steps)`.
+        preconditioner: $M$, the inverse mass: None, a tree of positive scales, a
+            function of theta that makes one (no variable may have a say in its own scale), or `ib.preconditioners.rmsprop(adapt_steps)`.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
@@ -76,7 +76,9 @@ def sgnht(
 
     def update(noise, state, minibatch, step_size):
         h = jnp.sqrt(2 * step_size)
-        scale, preconditioner_state = precondition.update(state.preconditioner, state.drift)
+        scale, preconditioner_state = precondition.update(
+            state.preconditioner, state.drift, space.evaluation_point(state.phi)
+        )
         unit = jax.tree.map(jnp.ones_like, state.phi) if scale is None else jax.tree.map(jnp.sqrt, scale)
 
         def heat(xi, v):

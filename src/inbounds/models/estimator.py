@@ -22,6 +22,7 @@ class Estimator:
 
     _fitted: str  # the attribute that `fit` sets
     _format: str  # how a saved file calls itself
+    _version = 1  # of what such a file means
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -62,7 +63,7 @@ class Estimator:
     def _write(self, path: str | os.PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
         """An npz file: the arrays, and a JSON header with the parameters that JSON can hold."""
         kept = {name: value for name, value in self.get_params().items() if _is_plain(value)}
-        header = {"format": self._format, "version": 1, "parameters": kept} | header
+        header = {"format": self._format, "version": self._version, "parameters": kept} | header
         buffer = io.BytesIO()
         named: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)} | arrays
         np.savez(buffer, **named)
@@ -84,8 +85,10 @@ class Estimator:
                 raise ValueError("a part of it is not an array")
             header = json.loads(arrays.pop("header").tobytes())
             found = (header.get("format"), header.get("version"))
-            if found != (cls._format, 1):
-                raise ValueError(f"it holds {found[0]!r} version {found[1]!r}, not {cls._format!r} version 1")
+            if found != (cls._format, cls._version):
+                raise ValueError(
+                    f"it holds {found[0]!r} version {found[1]!r}, not {cls._format!r} version {cls._version}"
+                )
             known = cls._parameter_names()
             parameters = {k: _tuples(v) for k, v in header.get("parameters", {}).items() if k in known}
             yield cls(**parameters), header, arrays

@@ -23,11 +23,14 @@ from inbounds.posterior import Posterior
 from inbounds.trees import PyTree, computed
 
 LIKELIHOODS = ("poisson", "gaussian", "binomial")
-CENTRE = 2.0  # prior mean of a factor in units of its sd, in the model with offsets
+CENTRE = 3.0  # prior mean of a factor in units of its sd, in the model with offsets
 # Prior sd of an offset, in units of the ratings' sd. The coupling makes offsets too, of the factors, and those are better where ratings say
 # much; of what a Poisson lets them say the prior of the coupling would leave too little.
 OFFSET_SD = {"gaussian": 0.1, "binomial": 0.1, "poisson": 0.5}
 INTERACTION = 0.15  # share of the ratings' variance that the prior gives to the factors, in the model with offsets
+LEVEL = -0.3  # prior mean of what one sd of a row's first factor adds to its ratings, in units of their sd
+FADING = 0.3  # prior strength of the other factors falls as this power of their number
+WEAKEST = 0.5  # least square of a factor's coupling, in units of its prior's, for the sizes of its steps and noise
 PRECISION = 1.5  # where the Gaussian precision starts, in units of the ratings' variance
 
 
@@ -42,12 +45,12 @@ class FactorModel:
     and $x$ is the mean rating ("poisson", "gaussian") or the odds of each of its stars ("binomial"). The default rate
     $\lambda$ makes the prior mean of $x$ that of the ratings.
 
-    With offsets it is a generalised linear model in its canonical link, and factors count from their prior mean $c = 2$:
+    With offsets it is a generalised linear model in its canonical link, and factors count from their prior mean $c = 3$:
 
     $$\eta_{ui} = a_u + b_i + \tilde W_u^\top C \tilde H_i, \quad \tilde W_u = (1, W_u - c), \quad \tilde H_i = (1, H_i - c)$$
 
     $$W_{ur}, H_{ir} \sim N(c, 1) \text{ truncated to } (0, \infty), \quad a_u, b_i \sim N(0, d^2), \quad
-      C_{rs} \sim N(\kappa\, [r = s > 0],\ \kappa^2 / R)$$
+      C \sim N(\bar C, \kappa^2 / R)$$
 
     in units of the ratings' standard deviation $s$, with $d = .1$ (.5 for "poisson"): the mean rating is $m + s \eta$
     ("gaussian"), $m e^{s \eta / m}$ ("poisson"), or the maximum times $\sigma(\mathrm{logit}(m / \max) + g \eta)$
@@ -55,7 +58,8 @@ class FactorModel:
     together out of the curvature: that direction is $R$ times stiffer than the others, and it is what holds the step size
     of plain NMF down. Factors are white under their prior, and the coupling $C$ says how strong they are, how they mix and
     where they lie: with it the model has the freedom of a normal prior with sampled mean and covariance (Salakhutdinov and
-    Mnih 2008), for $(R + 1)^2$ numbers that all the ratings inform.
+    Mnih 2008), for $(R + 1)^2$ numbers that all the ratings inform. Its prior mean $\bar C$ makes the first factor of a row its level (the
+    larger, the lower it is rated: the long tail of bad films lies where factors have room) and couples the others in pairs.
 
     Args:
         num_users, num_items, rank: sizes of $W$ (users, rank) and $H$ (items, rank).
@@ -219,11 +223,25 @@ class FactorModel:
     def prior_mean(self, name: str) -> Any:
         """Of one entry of a variable: what stands in for a user or an item that was never seen. Of the whole coupling."""
         if name == "coupling":
-            return np.diag(np.full(self.rank + 1, self._strength, np.float32) * (np.arange(self.rank + 1) > 0))
+            return self._prior_coupling()
         return {"W": self.typical_factor, "H": self.typical_factor, "precision": PRECISION}.get(name, 0.0)
 
+    def _prior_coupling(self) -> np.ndarray:
+        """The first factor is the level of a row, the others meet in pairs, the strongest first.
+
+        White factors may be turned about their mean, so that one coupling is as good as another that it can be turned into; along these
+        axes a factor of a row has a curvature of its own, and a diagonal preconditioner is enough.
+        """
+        coupling = np.zeros((self.rank + 1, self.rank + 1), np.float32)
+        pairs = np.arange(min(2, self.rank), self.rank + 1)
+        strength = np.arange(1, len(pairs) + 1.0) ** -FADING
+        coupling[pairs, pairs] = strength * math.sqrt(INTERACTION / np.sum(strength**2))
+        if self.rank > 1:  # one factor alone is for what the offsets cannot say
+            coupling[0, 1] = coupling[1, 0] = LEVEL
+        return coupling
+
     def start(self, key: jax.Array) -> PyTree:
-        """Factors spread by a third around their prior mean, so that predictions start at the mean rating.
+        """Factors spread by a third of their prior mean, or of its sd with offsets, so that predictions start at the mean rating.
 
         A draw from the prior would do too, and cost hundreds of steps.
         """
@@ -237,6 +255,8 @@ class FactorModel:
 
     def _start(self, spread: dict[str, Any]) -> PyTree:
         start: PyTree = {name: np.full(shape, self.prior_mean(name), np.float32) for name, shape in self.shapes.items()}
+        if self.offsets:
+            return start | {name: start[name] + np.float32(0.3) * noise for name, noise in spread.items()}
         return start | {name: start[name] * 1.35**noise for name, noise in spread.items()}
 
     def posterior(self, ratings: Ratings) -> Posterior:
@@ -258,69 +278,93 @@ class FactorModel:
         special = {"W": positive, "H": positive, "precision": "exp"}
         return {name: special.get(name, "identity") for name in self.shapes}
 
-    def preconditioner(self, ratings: Ratings, transform: Any = "softplus") -> dict[str, Any]:
+    def preconditioner(self, ratings: Ratings, transform: Any = "softplus") -> Any:
         r"""One over the curvature that is expected of every coordinate of the proxy: a row with many ratings is stiffer.
 
-        $M = 1 / (f'(\varphi_0)^2 (n_u I + \text{prior's curvature}))$, one number a row, with $n_u$ the ratings of the row, $I$ the
-        information of one rating on one factor at the scale of the prior, and $\varphi_0$ the proxy of the prior mean.
+        $M = 1 / (f'(\varphi_0)^2 (n_u I_r + \text{prior's curvature}))$, with $n_u$ the ratings of the row, $I_r$ the information of one
+        rating on the factor, and $\varphi_0$ the proxy of the prior mean. Without offsets $I$ is that at the scale of the prior, the same
+        for every factor, and the scales are arrays. With offsets it is that of the coupling as it stands, and they are a
+        function of theta, in which no variable has a say in its own scale.
         """
         counts = self._counts(ratings)
-        about_mean, about_factor, prior = self._information()
-        slope = _slope_at(transform, self.typical_factor)
-        scales: dict[str, Any] = {}
-        for name, count in counts.items():
-            curvature = about_factor * count + prior
-            scale = 1 / (slope**2 * curvature)
-            scales[name] = scale[:, None].astype(np.float32)
-        if self.offsets:
-            for name, count in zip(("user_offset", "item_offset"), counts.values(), strict=True):
-                scales[name] = (1 / (about_mean * count + 1 / self.offset_sd**2)).astype(np.float32)
-            scales["coupling"] = np.float32(1 / (about_mean * len(ratings) + self.rank / self._strength**2))
-        if self.likelihood == "gaussian":
-            scales["precision"] = np.float32(2 / len(ratings))
-        return scales
+        slopes = dict.fromkeys(counts, _slope_at(transform, self.typical_factor))
 
-    def gradient_variance(self, ratings: Ratings, batch_size: int) -> dict[str, Any]:
-        """Variance of the gradient of the log posterior from a minibatch, as expected at the scale of the prior.
+        def scales(theta: PyTree | None) -> dict[str, Any]:
+            prior = self._prior_curvature()
+            found = {
+                name: 1 / (slopes.get(name, 1.0) ** 2 * (information + prior[name]))
+                for name, information in self._information(counts, theta).items()
+                if name != "precision"
+            }
+            if self.likelihood == "gaussian":
+                found["precision"] = np.float32(2 / len(ratings))  # on the log scale
+            return found
+
+        return scales if self.offsets else scales(None)
+
+    def gradient_variance(self, ratings: Ratings, batch_size: int) -> Any:
+        """Variance of the gradient of the log posterior from a minibatch, as expected: arrays, or with offsets a function of theta.
 
         The score of one rating has the information as its variance; a minibatch of the batch size scales a sum of its terms up
         to all the ratings. For `noise_correction`.
         """
-        counts = self._counts(ratings)
-        about_mean, about_factor, _ = self._information()
-        per_rating = len(ratings) / batch_size
-        variance: dict[str, Any] = {}
-        for name, count in counts.items():
-            variance[name] = (per_rating * about_factor * count)[:, None]
-        if self.offsets:
-            for name, count in zip(("user_offset", "item_offset"), counts.values(), strict=True):
-                variance[name] = per_rating * about_mean * count
-            variance["coupling"] = per_rating * about_mean * len(ratings)
-        if self.likelihood == "gaussian":
-            variance["precision"] = per_rating * len(ratings) / (2 * PRECISION**2)
-        return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), variance)
+        counts, per_rating = self._counts(ratings), len(ratings) / batch_size
+
+        def variances(theta: PyTree | None) -> dict[str, Any]:
+            return jax.tree.map(lambda information: per_rating * information, self._information(counts, theta))
+
+        return variances if self.offsets else variances(None)
 
     def _counts(self, ratings: Ratings) -> dict[str, np.ndarray]:
         """How many ratings every row of the factors has."""
         return {
-            "W": np.bincount(ratings.user, minlength=self.num_users),
-            "H": np.bincount(ratings.item, minlength=self.num_items),
+            "W": np.bincount(ratings.user, minlength=self.num_users).astype(np.float32)[:, None],
+            "H": np.bincount(ratings.item, minlength=self.num_items).astype(np.float32)[:, None],
         }
 
-    def _information(self) -> tuple[float, float, float]:
-        """Information of a rating on the predictor, on one factor, and the curvature of a factor's prior."""
+    def _information(self, counts: dict[str, np.ndarray], theta: PyTree | None) -> dict[str, Any]:
+        """What the ratings say about an entry of every variable, given the others: the expected square of the score.
+
+        Without offsets at the scale of the prior. With them given precision and coupling, for factors that are white around their mean.
+        """
+        total = counts["W"].sum()
+        gaussian = self.likelihood == "gaussian"
+        information: dict[str, Any] = {"precision": np.float32(0.5 * total / PRECISION**2)} if gaussian else {}
+        if not self.offsets:
+            at_prior = np.float32(2 / self.prior_rate**2 * self._about_mean())
+            return information | {name: at_prior * count for name, count in counts.items()}
+        assert theta is not None
+        about_mean = theta["precision"] if gaussian else self._about_mean()
+        squares, least = jnp.square(theta["coupling"]), WEAKEST * self._strength**2
+        for name, of_factor, offset in (("W", squares, "user_offset"), ("H", squares.T, "item_offset")):
+            # A factor that is hardly coupled would step as far as its prior is wide, and never couple again.
+            about_factor = about_mean * jnp.maximum(_row_sums(of_factor[1:]), least)
+            information[name] = counts[name] * about_factor
+            information[offset] = counts[name][:, 0] * about_mean
+        return information | {"coupling": total * about_mean}
+
+    def _about_mean(self) -> float:
+        """Information of a rating on its predictor, at the mean rating."""
         if self.offsets:
-            unit = {"gaussian": PRECISION, "poisson": self.spread**2 / self.mean}
-            about_mean = unit.get(self.likelihood, self.spread**2 / self._slope)
-            return about_mean, about_mean * self._strength**2, 1.0
+            return self.spread**2 / (self.mean if self.likelihood == "poisson" else self._slope)
         if self.likelihood == "gaussian":
-            about_mean = PRECISION / self.spread**2
-        elif self.likelihood == "poisson":
-            about_mean = 1 / self.mean
-        else:
-            odds = self.mean / (self.maximum - self.mean)
-            about_mean = self.maximum / (odds * (1 + odds) ** 2)
-        return about_mean, about_mean * 2 / self.prior_rate**2, self.prior_rate**2
+            return PRECISION / self.spread**2
+        if self.likelihood == "poisson":
+            return 1 / self.mean
+        odds = self.mean / (self.maximum - self.mean)
+        return self.maximum / (odds * (1 + odds) ** 2)
+
+    def _prior_curvature(self) -> dict[str, float]:
+        if not self.offsets:
+            return dict.fromkeys(("W", "H"), self.prior_rate**2)
+        offset = 1 / self.offset_sd**2
+        return {
+            "W": 1.0,
+            "H": 1.0,
+            "user_offset": offset,
+            "item_offset": offset,
+            "coupling": self.rank / self._strength**2,
+        }
 
 
 def _row_sums(x: jax.Array) -> jax.Array:

@@ -28,7 +28,6 @@ from inbounds.kernels.base import Kernel
 from inbounds.models.estimator import Estimator, is_interactive, is_whole
 from inbounds.models.factors import CENTRE, LIKELIHOODS, FactorModel
 from inbounds.posterior import Posterior
-from inbounds.preconditioners import Constant
 from inbounds.sampling import sample
 from inbounds.trees import PyTree
 
@@ -156,6 +155,7 @@ class BayesianNMF(Estimator):
 
     _fitted = "draws_"
     _format = "inbounds NMF"
+    _version = 2  # 1 had factors that count from another mean
     _estimator_type = "regressor"
 
     def __init__(
@@ -380,7 +380,7 @@ class BayesianNMF(Estimator):
         scales = model.preconditioner(ratings, self.transform)
         noise = model.gradient_variance(ratings, batch_size) if self.noise_correction else False
         transforms = model.transforms(self.transform)
-        return KERNELS[self.kernel](posterior, transforms, preconditioner=Constant(scales), noise_correction=noise)
+        return KERNELS[self.kernel](posterior, transforms, preconditioner=scales, noise_correction=noise)
 
     def _step_size(self, rows: int, batch_size: int, iterations: int) -> Any:
         if not isinstance(self.step_size, str):
