@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import jax
 import pytest
 from typer.testing import CliRunner
 
@@ -67,6 +68,43 @@ def test_the_command_line_loads_an_experiment_only_when_it_runs():
     code = "import sys, inbounds.cli; print('matplotlib' in sys.modules, 'inbounds.paper.basic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "False False"
+
+
+@pytest.fixture
+def jax_told(monkeypatch, tmp_path):
+    """JAX as a user has it who never set a cache; as it was afterwards."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_enable_compilation_cache")
+    before = {name: getattr(jax.config, name) for name in names}
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield tmp_path / "inbounds" / "compiled"
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def test_what_a_command_compiles_is_kept_in_the_users_cache(jax_told):
+    cli.keep_compiled()
+    assert jax.config.jax_compilation_cache_dir == str(jax_told)
+    assert jax_told.is_dir()
+
+
+def test_a_user_who_told_jax_where_to_keep_it_is_heard(jax_told):
+    jax.config.update("jax_compilation_cache_dir", "elsewhere")
+    cli.keep_compiled()
+    assert jax.config.jax_compilation_cache_dir == "elsewhere"
+
+
+def test_a_user_who_wants_no_cache_gets_none(jax_told):
+    jax.config.update("jax_enable_compilation_cache", False)
+    cli.keep_compiled()
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_a_home_that_cannot_be_written_to_is_no_error(jax_told):
+    jax_told.parent.write_text("in the way")
+    cli.keep_compiled()
+    assert jax.config.jax_compilation_cache_dir is None
 
 
 def test_a_page_is_made_of_results_that_are_not_finished(folder):

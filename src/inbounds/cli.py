@@ -79,6 +79,25 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
         typer.echo(f"inbounds {__version__}")
         raise typer.Exit()
+    keep_compiled()
+
+
+def keep_compiled() -> None:
+    """What one command compiles the next one reads from the user's cache, unless JAX was told where to keep it, or not to."""
+    import jax
+
+    from inbounds.data.catalog import user_cache
+
+    told = jax.config.values
+    if told["jax_compilation_cache_dir"] is not None or not told["jax_enable_compilation_cache"]:
+        return
+    place = user_cache() / "compiled"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written to
+        return
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from inbounds import trees
 from inbounds.data.ratings import Ratings
 from inbounds.kernels.lazy_rows import _noise_shapes
 from inbounds.models.factors import FactorModel
+from tests.models_for_tests import on_cpus
 
 USERS, ITEMS, RATINGS = 12, 8, 60
 EPS = 1e-3
@@ -145,6 +146,7 @@ def test_rows_that_wait_have_the_posterior_law():
     assert np.mean(flat.std(0) / exact_sd) == pytest.approx(1.0, abs=0.08)
 
 
+@on_cpus
 def test_no_noise_is_made_for_rows_that_stay():
     data = ratings()
     posterior = FactorModel.of(data, 3).posterior(data)

@@ -137,11 +137,16 @@ def folder(given: str | os.PathLike | None = None) -> Path:
         return Path(given).expanduser()
     if os.environ.get(ENVIRONMENT):
         return Path(os.environ[ENVIRONMENT]).expanduser()
+    return user_cache() / "data"
+
+
+def user_cache() -> Path:
+    """Where this user keeps what can be had again: nothing is lost when it is deleted."""
     if sys.platform == "win32":
         cache = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
     else:
         cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return cache / "inbounds" / "data"
+    return cache / "inbounds"
 
 
 def missing(name: str, data: str | os.PathLike | None = None) -> list[str]:
