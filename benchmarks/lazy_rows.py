@@ -51,10 +51,11 @@ def main() -> None:
 def compare(split: RatingsSplit, rank: int, steps: int, rounds: int) -> dict[str, Any]:
     train = split.train
     model = FactorModel.of(train, rank, "gaussian", True)
-    posterior, transforms, scales = model.posterior(train), model.transforms(), model.preconditioner(train)
+    posterior, transforms = model.posterior(train), model.transforms()
+    of_few = model.preconditioner(train, few_rows=True)
     kernels = {
-        "sgld": ib.sgld(posterior, transforms, preconditioner=scales),
-        "lazy_rows": ib.lazy_rows(posterior, ROWS, transforms, preconditioner=scales),
+        "sgld": ib.sgld(posterior, transforms, preconditioner=model.preconditioner(train)),
+        "lazy_rows": ib.lazy_rows(posterior, ROWS, transforms, preconditioner=of_few),
     }
     start = jax.jit(model.start)(jax.random.key(0))
     times = {name: seconds / timed_steps() * 1e6 for name, seconds in time(kernels, start, rounds).items()}

@@ -93,7 +93,7 @@ def keep_compiled() -> None:
         return
     place = user_cache() / "compiled"
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written to
         return
     jax.config.update("jax_compilation_cache_dir", str(place))

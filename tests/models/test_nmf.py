@@ -1,6 +1,7 @@
 """The factor model against its formulas, and the estimator on ratings whose factors are known."""
 
 import warnings
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -153,6 +154,11 @@ def test_a_factor_with_a_strong_coupling_is_stiffer(ratings):
         assert np.all(after[:, 2] < before[:, 2])
         assert np.all(variances(strong)[name][:, 2] > 2 * variances(theta)[name][:, 2])
     assert scaled_by_itself(scales, theta) == []
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=1e-6),
+        model.preconditioner(ratings, few_rows=True)(theta),
+        scales(theta),
+    )
 
 
 def test_the_prior_mean_matches_the_ratings(ratings):

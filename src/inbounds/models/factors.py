@@ -278,13 +278,15 @@ class FactorModel:
         special = {"W": positive, "H": positive, "precision": "exp"}
         return {name: special.get(name, "identity") for name in self.shapes}
 
-    def preconditioner(self, ratings: Ratings, transform: Any = "softplus") -> Any:
+    def preconditioner(self, ratings: Ratings, transform: Any = "softplus", *, few_rows: bool = False) -> Any:
         r"""One over the curvature that is expected of every coordinate of the proxy: a row with many ratings is stiffer.
 
         $M = 1 / (f'(\varphi_0)^2 (n_u I_r + \text{prior's curvature}))$, with $n_u$ the ratings of the row, $I_r$ the information of one
         rating on the factor, and $\varphi_0$ the proxy of the prior mean. Without offsets $I$ is that at the scale of the prior, the same
         for every factor, and the scales are arrays. With offsets it is that of the coupling as it stands, and they are a
         function of theta, in which no variable has a say in its own scale.
+
+        `few_rows` is for kernels that read few of the rows at a step (`ib.lazy_rows`), and changes nothing but the time that it takes.
         """
         counts = self._counts(ratings)
         slopes = dict.fromkeys(counts, _slope_at(transform, self.typical_factor))
@@ -293,7 +295,7 @@ class FactorModel:
             prior = self._prior_curvature()
             found = {
                 name: 1 / (slopes.get(name, 1.0) ** 2 * (information + prior[name]))
-                for name, information in self._information(counts, theta).items()
+                for name, information in self._information(counts, theta, few_rows).items()
                 if name != "precision"
             }
             if self.likelihood == "gaussian":
@@ -322,7 +324,9 @@ class FactorModel:
             "H": np.bincount(ratings.item, minlength=self.num_items).astype(np.float32)[:, None],
         }
 
-    def _information(self, counts: dict[str, np.ndarray], theta: PyTree | None) -> dict[str, Any]:
+    def _information(
+        self, counts: dict[str, np.ndarray], theta: PyTree | None, few_rows: bool = False
+    ) -> dict[str, Any]:
         """What the ratings say about an entry of every variable, given the others: the expected square of the score.
 
         Without offsets at the scale of the prior. With them given precision and coupling, for factors that are white around their mean.
@@ -339,7 +343,8 @@ class FactorModel:
         for name, of_factor, offset in (("W", squares, "user_offset"), ("H", squares.T, "item_offset")):
             # A factor that is hardly coupled would step as far as its prior is wide, and never couple again.
             about_factor = about_mean * jnp.maximum(_row_sums(of_factor[1:]), least)
-            information[name] = counts[name] * about_factor
+            outer = jnp.multiply if few_rows else _rows_by_factors
+            information[name] = outer(counts[name], about_factor)
             information[offset] = counts[name][:, 0] * about_mean
         return information | {"coupling": total * about_mean}
 
@@ -375,6 +380,19 @@ def _row_sums(x: jax.Array) -> jax.Array:
     if default_platform() != "cpu":
         return jnp.sum(x, axis=-1)
     return jnp.matmul(x, jnp.ones(x.shape[-1], x.dtype), precision="highest")
+
+
+def _rows_by_factors(rows: np.ndarray, factors: jax.Array) -> jax.Array:
+    """Their outer product.
+
+    On a CPU as a product of matrices: in a loop over the flat table XLA would divide by the rank to find the place of every number, one at a
+    time. Over two halves, since it turns a product of a column and a row back into that loop.
+    """
+    if default_platform() != "cpu":
+        return jnp.multiply(rows, factors)
+    return jnp.matmul(
+        np.repeat(rows / 2, 2, axis=1), jnp.broadcast_to(factors, (2, *factors.shape)), precision="highest"
+    )
 
 
 def _slope_at(transform: Any, theta: float) -> float:
