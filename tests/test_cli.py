@@ -1,7 +1,9 @@
 """The command line: it teaches, refuses what does not fit, survives Ctrl-C, and makes pages of what is there."""
 
+import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import pytest
@@ -78,7 +80,7 @@ def jax_told(monkeypatch, tmp_path):
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_enable_compilation_cache")
     before = {name: getattr(jax.config, name) for name in names}
     jax.config.update("jax_compilation_cache_dir", None)
-    yield tmp_path / "inbounds" / "compiled"
+    yield tmp_path / "inbounds" / "compiled" / platform.node()
     for name, value in before.items():
         jax.config.update(name, value)
 
@@ -95,6 +97,18 @@ def test_a_user_who_told_jax_where_to_keep_it_is_heard(jax_told):
     assert jax.config.jax_compilation_cache_dir == "elsewhere"
 
 
+def test_a_user_without_a_home_gets_none(jax_told, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "")  # as good as not set: never the folder that one is in
+    monkeypatch.setenv("LOCALAPPDATA", "")
+
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    cli.keep_compiled()
+    assert jax.config.jax_compilation_cache_dir is None
+
+
 def test_a_user_who_wants_no_cache_gets_none(jax_told):
     jax.config.update("jax_enable_compilation_cache", False)
     cli.keep_compiled()
@@ -102,7 +116,7 @@ def test_a_user_who_wants_no_cache_gets_none(jax_told):
 
 
 def test_a_home_that_cannot_be_written_to_is_no_error(jax_told):
-    jax_told.parent.write_text("in the way")
+    jax_told.parent.parent.write_text("in the way")
     cli.keep_compiled()
     assert jax.config.jax_compilation_cache_dir is None
 

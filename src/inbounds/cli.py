@@ -6,6 +6,8 @@ import enum
 import importlib
 import importlib.util
 import json
+import os
+import platform
 import sys
 import time
 import warnings
@@ -91,13 +93,14 @@ def keep_compiled() -> None:
     told = jax.config.values
     if told["jax_compilation_cache_dir"] is not None or not told["jax_enable_compilation_cache"]:
         return
-    place = user_cache() / "compiled"
     try:
+        place = user_cache() / "compiled" / (platform.node() or "here")  # unlike machines may share a home
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:  # a home that cannot be written to
+    except (OSError, RuntimeError):  # no home, or one that cannot be written to
         return
     jax.config.update("jax_compilation_cache_dir", str(place))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 @app.command()

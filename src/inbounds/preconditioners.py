@@ -1,7 +1,8 @@
 r"""Diagonal preconditioners of the proxy: a step size of its own for every coordinate.
 
 With a diagonal $M$ that is constant, $\varphi' = \varphi + \epsilon M G + \sqrt{2 \epsilon M} \eta$ samples the same law. So it does where the
-scale of a variable depends on the other variables alone: given them it is constant. One that depends on what it scales would need another
+scale of a variable depends on the other variables alone: given them it is constant (the bias is then of first order in $\epsilon$, of
+kernels of second order too). One that depends on what it scales would need another
 drift term, so `rmsprop` adapts during the first steps and is frozen afterwards.
 """
 
@@ -71,9 +72,9 @@ class Conditional:
         return None
 
     def update(self, state: None, drift: PyTree, theta: PyTree) -> tuple[PyTree, None]:
-        for name in scaled_by_itself(self.scale, theta):
+        if own := scaled_by_itself(self.scale, theta):
             raise ValueError(
-                f"The scale of {name!r} depends on {name!r}: the chain would need another drift term. Let it depend on the "
+                f"The scale of {own[0]!r} depends on {own[0]!r}: the chain would need another drift term. Let it depend on the "
                 "other variables alone."
             )
         return _spread(self.scale(theta), drift), None
@@ -123,16 +124,28 @@ def scaled_by_itself(scale: Callable[[PyTree], PyTree], theta: PyTree) -> list[s
     """The variables whose scale depends on themselves, by the operations that lead from the one to the other."""
     closed, scales = jax.make_jaxpr(scale, return_shape=True)(theta)
     names = [variable_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(theta)]
-    behind = {variable: {name} for variable, name in zip(closed.jaxpr.invars, names, strict=True)}
-
-    def names_behind(variables) -> set[str]:
-        return set().union(*(behind.get(v, set()) for v in variables if not isinstance(v, Literal)))
-
-    for equation in closed.jaxpr.eqns:
-        behind.update(dict.fromkeys(equation.outvars, names_behind(equation.invars)))
     named = jax.tree.unflatten(jax.tree.structure(theta), names)
     own = jax.tree.leaves(jax.tree.map(lambda _, subtree: frozenset(jax.tree.leaves(subtree)), scales, named))
-    return sorted(set().union(*(mine & names_behind([s]) for mine, s in zip(own, closed.jaxpr.outvars, strict=True))))
+    behind = _names_behind(closed.jaxpr, [{name} for name in names])
+    return sorted(set().union(*(mine & found for mine, found in zip(own, behind, strict=True))))
+
+
+def _names_behind(jaxpr: Any, inputs: list[set[str]]) -> list[set[str]]:
+    """For every output of a program the names that it depends on, given those of the inputs; into functions that were jitted, too."""
+    behind = dict(zip(jaxpr.invars, inputs, strict=True))
+
+    def names(variables: Any) -> list[set[str]]:
+        return [set() if isinstance(v, Literal) else behind.get(v, set()) for v in variables]
+
+    for equation in jaxpr.eqns:
+        inner = equation.params.get("jaxpr")
+        inner = getattr(inner, "jaxpr", inner)
+        if equation.primitive.name in ("jit", "pjit", "checkpoint", "remat2") and inner is not None:
+            results = _names_behind(inner, names(equation.invars))
+        else:  # taken to need all that it is given
+            results = [set().union(*names(equation.invars))] * len(equation.outvars)
+        behind.update(zip(equation.outvars, results, strict=True))
+    return names(jaxpr.outvars)
 
 
 def as_preconditioner(preconditioner: Any) -> Preconditioner:

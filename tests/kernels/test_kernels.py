@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
+from inbounds.preconditioners import scaled_by_itself
 from tests.models_for_tests import poisson_rates
 
 EPS = 0.07
@@ -132,6 +133,16 @@ def test_a_variable_that_has_a_say_in_its_own_scale_is_refused():
     )
     with pytest.raises(ValueError, match="scale of 'y' depends on 'y'"):
         ib.sample(kernel, EPS, 10, progress=False)
+
+
+def test_what_a_scale_depends_on_is_seen_through_jit():
+    def by_the_other(theta):
+        return {"x": 1 / (1 + theta["y"] ** 2), "y": jnp.exp(-theta["x"])}
+
+    theta = {"x": jnp.ones(()), "y": jnp.ones(())}
+    for wrap in (lambda f: f, jax.jit, jax.checkpoint):
+        assert scaled_by_itself(wrap(by_the_other), theta) == []
+        assert scaled_by_itself(wrap(lambda theta: {"x": theta["y"], "y": 2 * theta["y"]}), theta) == ["y"]
 
 
 def test_temperature_zero_climbs_without_noise():

@@ -161,6 +161,15 @@ def test_a_factor_with_a_strong_coupling_is_stiffer(ratings):
     )
 
 
+def test_a_model_saved_when_factors_meant_something_else_is_refused(ratings, tmp_path, monkeypatch):
+    model = ib.models.BayesianNMF(2, iterations=20, progress=False).fit(ratings)
+    monkeypatch.setattr(ib.models.BayesianNMF, "_version", 1)
+    path = model.save(tmp_path / "old.npz")
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="version 1 of its format, which is 2 now: fit it again"):
+        ib.models.BayesianNMF.load(path)
+
+
 def test_the_prior_mean_matches_the_ratings(ratings):
     model = FactorModel.of(ratings, 20)
     assert model.rank / model.prior_rate**2 == pytest.approx(ratings.rating.mean(), rel=1e-6)

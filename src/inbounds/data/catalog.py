@@ -142,11 +142,11 @@ def folder(given: str | os.PathLike | None = None) -> Path:
 
 def user_cache() -> Path:
     """Where this user keeps what can be had again: nothing is lost when it is deleted."""
-    if sys.platform == "win32":
-        cache = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    else:
-        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return cache / "inbounds"
+    windows = sys.platform == "win32"
+    told = Path(os.environ.get("LOCALAPPDATA" if windows else "XDG_CACHE_HOME", ""))
+    if told.is_absolute():
+        return told / "inbounds"
+    return Path.home() / ("AppData/Local" if windows else ".cache") / "inbounds"
 
 
 def missing(name: str, data: str | os.PathLike | None = None) -> list[str]:

@@ -64,7 +64,9 @@ def lazy_rows(
     space = Space.of(posterior.supports, transforms)
     precondition = as_preconditioner(preconditioner)
     if precondition.adapt_steps:
-        raise ValueError("lazy_rows cannot adapt a preconditioner: it sees few rows a step. Give a tree of scales.")
+        raise ValueError(
+            "lazy_rows cannot adapt a preconditioner: it sees few rows a step. Give a tree of scales, or a function of theta."
+        )
     log_likelihood, total = posterior.log_likelihood, posterior.num_data
     assert log_likelihood is not None
     assert total is not None

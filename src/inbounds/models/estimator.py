@@ -85,6 +85,10 @@ class Estimator:
                 raise ValueError("a part of it is not an array")
             header = json.loads(arrays.pop("header").tobytes())
             found = (header.get("format"), header.get("version"))
+            if found[0] == cls._format and found[1] != cls._version:
+                raise ValueError(
+                    f"it is of version {found[1]!r} of its format, which is {cls._version} now: fit it again"
+                )
             if found != (cls._format, cls._version):
                 raise ValueError(
                     f"it holds {found[0]!r} version {found[1]!r}, not {cls._format!r} version {cls._version}"

@@ -1,7 +1,7 @@
 """Non-negative factors of a table of ratings, as an ordinary `Posterior`.
 
 The statement of the model, shared by the estimator in `nmf.py` and by the paper's experiment: which variables there are,
-their priors, the likelihood of a rating, and a diagonal preconditioner that knows how many ratings each row has.
+their priors, the likelihood of a rating, and a diagonal preconditioner that knows how many ratings each row has and how strong each factor is.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ CENTRE = 3.0  # prior mean of a factor in units of its sd, in the model with off
 # Prior sd of an offset, in units of the ratings' sd. The coupling makes offsets too, of the factors, and those are better where ratings say
 # much; of what a Poisson lets them say the prior of the coupling would leave too little.
 OFFSET_SD = {"gaussian": 0.1, "binomial": 0.1, "poisson": 0.5}
-INTERACTION = 0.15  # share of the ratings' variance that the prior gives to the factors, in the model with offsets
+INTERACTION = (
+    0.15  # share of the ratings' variance that the prior gives to the pairs of factors, in the model with offsets
+)
 LEVEL = -0.3  # prior mean of what one sd of a row's first factor adds to its ratings, in units of their sd
 FADING = 0.3  # prior strength of the other factors falls as this power of their number
-WEAKEST = 0.5  # least square of a factor's coupling, in units of its prior's, for the sizes of its steps and noise
+WEAKEST = (
+    0.5  # least square of a factor's coupling, in units of the prior's mean one, for the sizes of its steps and noise
+)
 PRECISION = 1.5  # where the Gaussian precision starts, in units of the ratings' variance
 
 
@@ -52,7 +56,7 @@ class FactorModel:
     $$W_{ur}, H_{ir} \sim N(c, 1) \text{ truncated to } (0, \infty), \quad a_u, b_i \sim N(0, d^2), \quad
       C \sim N(\bar C, \kappa^2 / R)$$
 
-    in units of the ratings' standard deviation $s$, with $d = .1$ (.5 for "poisson"): the mean rating is $m + s \eta$
+    in units of the ratings' standard deviation $s$, with $d = .1$ (.5 for "poisson") and $\kappa^2 = .15 / R$: the mean rating is $m + s \eta$
     ("gaussian"), $m e^{s \eta / m}$ ("poisson"), or the maximum times $\sigma(\mathrm{logit}(m / \max) + g \eta)$
     ("binomial", $g$ such that the slope at 0 is $s$). Counting from the mean takes the direction in which all factors grow
     together out of the curvature: that direction is $R$ times stiffer than the others, and it is what holds the step size
@@ -241,7 +245,7 @@ class FactorModel:
         return coupling
 
     def start(self, key: jax.Array) -> PyTree:
-        """Factors spread by a third of their prior mean, or of its sd with offsets, so that predictions start at the mean rating.
+        """Factors spread by a third of their prior mean, or of its sd with offsets, so that predictions start near the mean rating.
 
         A draw from the prior would do too, and cost hundreds of steps.
         """
@@ -338,15 +342,17 @@ class FactorModel:
             at_prior = np.float32(2 / self.prior_rate**2 * self._about_mean())
             return information | {name: at_prior * count for name, count in counts.items()}
         assert theta is not None
+        dtype = theta["coupling"].dtype
         about_mean = theta["precision"] if gaussian else self._about_mean()
         squares, least = jnp.square(theta["coupling"]), WEAKEST * self._strength**2
         for name, of_factor, offset in (("W", squares, "user_offset"), ("H", squares.T, "item_offset")):
             # A factor that is hardly coupled would step as far as its prior is wide, and never couple again.
             about_factor = about_mean * jnp.maximum(_row_sums(of_factor[1:]), least)
             outer = jnp.multiply if few_rows else _rows_by_factors
-            information[name] = outer(counts[name], about_factor)
-            information[offset] = counts[name][:, 0] * about_mean
-        return information | {"coupling": total * about_mean}
+            count = counts[name].astype(dtype)
+            information[name] = outer(count, about_factor)
+            information[offset] = count[:, 0] * about_mean
+        return information | {"coupling": float(total) * about_mean}
 
     def _about_mean(self) -> float:
         """Information of a rating on its predictor, at the mean rating."""
