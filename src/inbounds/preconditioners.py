@@ -1,9 +1,9 @@
 r"""Diagonal preconditioners of the proxy: a step size of its own for every coordinate.
 
 With a diagonal $M$ that is constant, $\varphi' = \varphi + \epsilon M G + \sqrt{2 \epsilon M} \eta$ samples the same law. So it does where the
-scale of a variable depends on the other variables alone: given them it is constant (the bias is then of first order in $\epsilon$, of
-kernels of second order too). One that depends on what it scales would need another
-drift term, so `rmsprop` adapts during the first steps and is frozen afterwards.
+scale of a variable depends on the other variables alone: given them it is constant. (The bias is then of first order in $\epsilon$, that of
+kernels of second order too.) One that depends on what it scales would need another drift term, so `rmsprop` adapts during the first steps
+and is frozen afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
-from inbounds.trees import PyTree, variable_name
+from inbounds.trees import PyTree, spread, variable_name
 
 
 class Preconditioner(Protocol):
@@ -55,7 +55,7 @@ class Constant:
     adapt_steps: int = 0
 
     def init(self, phi: PyTree) -> PyTree:
-        return _spread(self.scale, phi)
+        return spread(self.scale, phi)
 
     def update(self, state: PyTree, drift: PyTree, theta: PyTree) -> tuple[PyTree, PyTree]:
         return state, state
@@ -77,7 +77,7 @@ class Conditional:
                 f"The scale of {own[0]!r} depends on {own[0]!r}: the chain would need another drift term. Let it depend on the "
                 "other variables alone."
             )
-        return _spread(self.scale(theta), drift), None
+        return spread(self.scale(theta), drift), None
 
 
 class RMSpropState(NamedTuple):
@@ -165,12 +165,3 @@ def as_preconditioner(preconditioner: Any) -> Preconditioner:
         if not np.all(np.asarray(leaf) > 0):
             raise ValueError("Every scale of a preconditioner must be positive.")
     return Constant(preconditioner)
-
-
-def _spread(scale: PyTree, phi: PyTree) -> PyTree:
-    """A number or an array per leaf, of a prefix of the tree, as arrays of the shapes of the whole."""
-
-    def spread(scale, subtree):
-        return jax.tree.map(lambda p: jnp.broadcast_to(jnp.asarray(scale, p.dtype), p.shape), subtree)
-
-    return jax.tree.map(spread, scale, phi)

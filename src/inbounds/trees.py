@@ -35,6 +35,15 @@ def broadcast_prefix(prefix: PyTree, tree: PyTree, is_leaf: Callable | None = No
     return jax.tree.map(lambda p, sub: jax.tree.map(lambda _: p, sub), prefix, tree, is_leaf=is_leaf)
 
 
+def spread(prefix: PyTree, tree: PyTree) -> PyTree:
+    """A number or an array for every leaf, of a prefix of the tree, as arrays with the shapes and dtypes of the whole."""
+
+    def over(value, subtree):
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(value, leaf.dtype), leaf.shape), subtree)
+
+    return jax.tree.map(over, prefix, tree)
+
+
 def normal_like(key: jax.Array, tree: PyTree) -> PyTree:
     """Independent standard normals of the shapes of `tree`, in the dtype of its first leaf.
 

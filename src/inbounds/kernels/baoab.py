@@ -58,8 +58,8 @@ def baoab(
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         friction: $\gamma$.
         noise_correction: subtract $c^2 h^2 V$ from the variance $1 - c^2$ of the O step; as for `sgld`.
-        preconditioner: $M$, the inverse mass: None, a tree of positive scales, a
-            function of theta that makes one (no variable may have a say in its own scale), or `ib.preconditioners.rmsprop(adapt_steps)`.
+        preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one, in which no
+            variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """

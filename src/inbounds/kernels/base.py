@@ -174,11 +174,7 @@ class ProxyGradient:
         variance = gradient.variance
         if self.known_variance is not None:
             known = self.known_variance(theta) if callable(self.known_variance) else self.known_variance
-            variance = jax.tree.map(
-                lambda v, sub: jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(v, leaf.dtype), leaf.shape), sub),
-                known,
-                theta,
-            )
+            variance = trees.spread(known, theta)
         if self.has_data:
             return lambda: self.space.pull_back(phi, theta, gradient.value), variance, state
         drift = self.space.pull_back(phi, theta, gradient.value)

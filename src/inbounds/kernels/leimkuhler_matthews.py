@@ -62,8 +62,8 @@ def leimkuhler_matthews(
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         noise_correction: True estimates the variance of the gradient noise; a number, a tree or a function of theta gives
             the variance of the theta-gradient; False leaves it uncorrected.
-        preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a
-            function of theta that makes one (no variable may have a say in its own scale), or `ib.preconditioners.rmsprop(adapt_steps)`.
+        preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a function of theta that
+            makes one, in which no variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """

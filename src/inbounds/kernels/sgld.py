@@ -53,8 +53,8 @@ def sgld(
         noise_correction: subtract the variance of the gradient noise from that of the injected noise:
             $2 \epsilon - \epsilon^2 V$ (Vollmer, Zygalakis and Teh 2016). True estimates the variance; a number, a tree or
             a function of theta gives the variance of the theta-gradient.
-        preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a
-            function of theta that makes one (no variable may have a say in its own scale), or `ib.preconditioners.rmsprop(adapt_steps)`.
+        preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a function of theta that
+            makes one, in which no variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """

@@ -56,8 +56,8 @@ def sgnht(
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         friction: $\gamma$, where the thermostat starts, and the strength of the injected noise.
         thermal_mass: $\mu$: how slowly the thermostat answers.
-        preconditioner: $M$, the inverse mass: None, a tree of positive scales, a
-            function of theta that makes one (no variable may have a say in its own scale), or `ib.preconditioners.rmsprop(adapt_steps)`.
+        preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one, in which no
+            variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """

@@ -84,14 +84,12 @@ class Estimator:
             if not all(isinstance(array, np.ndarray) for array in arrays.values()):
                 raise ValueError("a part of it is not an array")
             header = json.loads(arrays.pop("header").tobytes())
-            found = (header.get("format"), header.get("version"))
-            if found[0] == cls._format and found[1] != cls._version:
+            form, version = header.get("format"), header.get("version")
+            if form != cls._format:
+                raise ValueError(f"it holds {form!r} version {version!r}, not {cls._format!r} version {cls._version}")
+            if version != cls._version:
                 raise ValueError(
-                    f"it is of version {found[1]!r} of its format, which is {cls._version} now: fit it again"
-                )
-            if found != (cls._format, cls._version):
-                raise ValueError(
-                    f"it holds {found[0]!r} version {found[1]!r}, not {cls._format!r} version {cls._version}"
+                    f"it is of version {version!r} of its format, which is {cls._version} now: fit it again"
                 )
             known = cls._parameter_names()
             parameters = {k: _tuples(v) for k, v in header.get("parameters", {}).items() if k in known}
