@@ -1,8 +1,9 @@
 """Special functions behind the transforms, as short polynomials that XLA fuses: no loops, no branches.
 
 Each approximation has one set of coefficients for single and one for double precision. They were computed here, with
-60-digit arithmetic, by interpolation at Chebyshev nodes, and are written in powers of a variable of about the size of
-1, where sums of powers are stable, unless it says otherwise. Truncation errors are below 5e-8 (single) and 3e-15 (double), relative.
+60-digit arithmetic, by interpolation at Chebyshev nodes (double), or with the least largest relative error of what they serve for
+(single, by Lawson's iteration), and are written in powers of a variable of about the size of 1, where sums of powers are stable, unless
+it says otherwise. Truncation errors are below 1e-7 (single) and 3e-15 (double), relative, unless it says otherwise.
 """
 
 import math
@@ -17,11 +18,10 @@ LOG_SQRT_TWO_PI = 0.5 * math.log(2 * math.pi)
 EULER_GAMMA = 0.577215664901532861
 
 # Ein(x) / x for x in [0, EIN_SPLIT], in powers of 2 x / EIN_SPLIT - 1.
-EIN_SPLIT = {"single": 4.0, "double": 8.0}
+EIN_SPLIT = {"single": 2.25, "double": 8.0}
 EIN_OVER_X = {
     "single": (
-        0.6596316781, -0.2272992170, 0.07880076579, -0.02491488507, 7.054168264e-3, -1.783751599e-3, 4.075683813e-4,
-        -9.096233760e-5, 1.698993036e-5,
+        0.7765346082, -0.1762260067, 0.03839739454, -7.381720045e-3, 1.244785764e-3, -1.904572604e-4, 2.496825228e-5,
     ),
     "double": (
         0.491822344607818096, -0.246401254330001534, 0.132848528635460487, -0.0693571374315971097,
@@ -33,13 +33,9 @@ EIN_OVER_X = {
     ),
 }  # fmt: skip
 
-# E1(x)^(1/16) for x from EIN_SPLIT to E1_END, in powers of x, near-minimax for its share of Ein(x), in single precision. From there on it is
-# less than what Ein(x) is rounded by.
-E1_ROOT = (0.9840208676, -0.09075234823, 6.724808127e-3, -4.061643485e-4, 1.185224711e-5)
-E1_END = 14.0
 # e^x E1(x) for x = e^p from EIN_SPLIT on, in powers of p, to the precision that is left once e^-x multiplies it.
 SCALED_E1 = {
-    "single": (0.6055670169, -0.4280745874, 0.1219984733, -0.01624872416, 8.258532594e-4),
+    "single": (0.5978937488, -0.4099457348, 0.1061730336, -0.01024371266),
     "double": (
         0.596863086559144482, -0.405847714407743542, 0.100578619761850033, -7.90835788943015356e-3,
         1.40755127614588376e-3, -1.84083923041635553e-3, 7.74502694749739158e-4, -1.67293072976029510e-4,
@@ -47,12 +43,12 @@ SCALED_E1 = {
     ),
 }  # fmt: skip
 
-# (x + 4) m(x) and (x + 4)^2 (1 - x m(x)), m the Mills ratio, x >= 0, in powers of (x - 4) / (x + 4).
-MILLS_CENTRE = 4.0
+# (x + c) m(x) and (x + c)^2 (1 - x m(x)), m the Mills ratio, x >= 0, c the centre, in powers of (x - c) / (x + c).
+MILLS_CENTRE = {"single": 3.75, "double": 4.0}
 MILLS = {
     "single": (
-        1.893219064, -1.523770906, 0.9704095390, -0.4675412813, 0.1513919355, -0.01889669045, -8.722923583e-3,
-        4.071385053e-3, 3.349868710e-4, -5.458711106e-4, -4.326421082e-6, 5.509329167e-5,
+        1.880708177, -1.474370350, 0.8846981034, -0.3797895997, 0.09389134503, 2.916267140e-3, -0.01018591155,
+        1.507486959e-3, 8.525588731e-4, -2.279838987e-4,
     ),
     "double": (
         1.89321906330848536, -1.52377091081998348, 0.970409554867587437, -0.467540962998329239, 0.151391762312489091,
@@ -65,8 +61,8 @@ MILLS = {
 }  # fmt: skip
 MILLS_DEFECT = {
     "single": (
-        3.416989925, -4.988360876, 4.313855135, -2.475734906, 0.8514184807, -0.06102160464, -0.08948199713,
-        0.02982152883, 7.827925844e-3, -5.324274900e-3, -6.095080703e-4, 6.201797252e-4,
+        3.355077776, -4.718118636, 3.793476581, -1.895063283, 0.4549972716, 0.08019334786, -0.08290443936,
+        2.644388335e-3, 0.01178724371, -9.065124107e-4, -1.183829830e-3,
     ),
     "double": (
         3.41698997412846832, -4.98836093137515625, 4.31385155359791214, -2.47573090124191023, 0.851461065863097733,
@@ -81,8 +77,8 @@ MILLS_DEFECT = {
 # arctan(z) / z for z in [0, 1], in powers of 2 z^2 - 1.
 ARCTAN = {
     "single": (
-        0.8704197533, -0.1018765430, 0.02085175297, -5.030833614e-3, 1.316364092e-3, -3.612200465e-4, 1.001451296e-4,
-        -2.899842455e-5, 1.106399987e-5, -3.322597781e-6,
+        0.8704196667, -0.1018764052, 0.02085452298, -5.032558677e-3, 1.302523344e-3, -3.552774398e-4, 1.222803153e-4,
+        -3.666631959e-5,
     ),
     "double": (
         0.870419751367103197, -0.101876542350218189, 0.0208518512071081189, -5.03086366025007098e-3,
@@ -109,10 +105,10 @@ LOG1P = {
     ),
 }  # fmt: skip
 
-# (1 - e^-x) / x for x in [0, 0.4], in powers of x.
-ONE_MINUS_EXP_END = 0.4
+# (1 - e^-x) / x for x in [0, ONE_MINUS_EXP_END], in powers of x; to 2.5e-7 in single precision, about what 1 - e^-x loses there.
+ONE_MINUS_EXP_END = {"single": 0.25, "double": 0.4}
 ONE_MINUS_EXP = {
-    "single": (0.9999999759, -0.4999969823, 0.1666059441, -0.04123585838, 7.065180075e-3),
+    "single": (0.9999997563, -0.4999693143, 0.1660550879, -0.03770999129),
     "double": (
         0.999999999999999532, -0.499999999999810261, 0.166666666654002775, -0.0416666663409086817,
         8.33332913000898731e-3, -1.38885836117883261e-3, 1.98282019071003217e-4, -2.44734071383750101e-5,
@@ -217,8 +213,9 @@ def one_minus_exp(x):
     """1 - e^-x and e^-x, x >= 0. XLA's own expm1 costs an exponential and a hyperbolic tangent."""
     if not by_hand(x):
         decay = jnp.exp(-x)
-        near = x * polynomial(ONE_MINUS_EXP[precision(x.dtype)], x)
-        return jnp.where(x < ONE_MINUS_EXP_END, near, 1 - decay), decay
+        kind = precision(x.dtype)
+        near = x * polynomial(ONE_MINUS_EXP[kind], x)
+        return jnp.where(x < ONE_MINUS_EXP_END[kind], near, 1 - decay), decay
     bits, r = _powers_of_two(-x)
     scale = jax.lax.bitcast_convert_type(bits, np.float32)
     change = scale * (r * polynomial(EXPM1, r))  # e^-x = scale + change; where x is small scale is 1: nothing cancels
@@ -241,13 +238,8 @@ def ein_of_exp(p):
     split = EIN_SPLIT[kind]
     held, x = doubly_exponential(p)
     near = x * polynomial(EIN_OVER_X[kind], x * (2 / split) - 1)
-    e1 = _e1(x) if by_hand(p) else one_minus_exp(x)[1] * polynomial(SCALED_E1[kind], held)
+    e1 = one_minus_exp(x)[1] * polynomial(SCALED_E1[kind], held)
     return jnp.where(x < split, near, p + (EULER_GAMMA + e1))
-
-
-def _e1(x):
-    """E1(x) from EIN_SPLIT on, as a part of Ein(x), without an exponential: a loop that makes theta alone does not share that of f'."""
-    return polynomial(E1_ROOT, jnp.minimum(x, E1_END)) ** 16
 
 
 def arctan_over(z):
@@ -269,8 +261,9 @@ def normal_density(x):
 
 
 def _mills_variable(x):
-    weight = reciprocal(x + MILLS_CENTRE)
-    return weight, 1 - (2 * MILLS_CENTRE) * weight
+    centre = MILLS_CENTRE[precision(x.dtype)]
+    weight = reciprocal(x + centre)
+    return weight, 1 - (2 * centre) * weight
 
 
 def mills(x):
