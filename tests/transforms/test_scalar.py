@@ -231,6 +231,15 @@ def test_inverse_is_nan_outside_the_support_and_finite_at_its_ends(name):
 FLOATS = st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=2, max_size=64)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_pieces_of_a_transform_meet(name):
+    joins = np.float32([-1, 0, 1, math.log(0.25), math.log(2.25)])  # where one form of a transform gives way to another
+    below, above = np.nextafter(joins, np.float32(-np.inf)), np.nextafter(joins, np.float32(np.inf))
+    phi = np.stack([below - np.float32(1e-22), below, joins, above, above + np.float32(1e-22)], axis=1).ravel()
+    theta = evaluate(name, "unit", phi)["theta"].reshape(len(joins), -1)
+    np.testing.assert_allclose(theta, np.repeat(theta[:, [2]], 5, axis=1), rtol=5e-7)
+
+
 @settings(max_examples=40, deadline=None)
 @given(phi=FLOATS, width=st.sampled_from([1.0, 1e-10, 1e-28]), case=st.sampled_from(PLACED))
 def test_theta_is_monotone_and_strictly_inside(phi, width, case):
