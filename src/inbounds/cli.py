@@ -243,6 +243,7 @@ def nmf_fit(
     from inbounds.report import write_page
     from inbounds.report.nmf import nmf_report
 
+    out.mkdir(parents=True, exist_ok=True)  # before the work: what cannot be written is not computed
     table = load_ratings(ratings, user=_column(user), item=_column(item), rating=_column(rating), duplicates=duplicates)
     train, held_out, _ = table.split((1 - hold_out, hold_out, 0.0), seed)
     typer.echo(f"{table!r}: {len(train):,} to fit, {len(held_out):,} to measure")
@@ -250,7 +251,6 @@ def nmf_fit(
         rank, likelihood=likelihood, offsets=offsets, iterations=iterations, batch_size=batch_size,
         step_size="auto" if step_size is None else step_size, progress=_say_progress, random_state=seed,
     ).fit(train, eval_set=held_out)  # fmt: skip
-    out.mkdir(parents=True, exist_ok=True)
     saved = model.set_params(progress=True).save(out / "model.npz")
     page = write_page(out / "report.html", [nmf_report(model, train, held_out, out / "figures")])
     typer.echo(f"wrote {saved}; RMSE on held-out ratings {model.history_['rmse'][-1]:.4f}")
@@ -653,7 +653,7 @@ def main() -> None:
     """Entry point: what the user can put right is one line, not a traceback."""
     try:
         app()
-    except (ValueError, ImportError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+    except (ValueError, ImportError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError) as error:
         print(f"inbounds: {error}", file=sys.stderr)
         raise SystemExit(2) from None
 

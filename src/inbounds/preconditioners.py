@@ -60,6 +60,13 @@ class Constant:
     def update(self, state: PyTree, drift: PyTree, theta: PyTree) -> tuple[PyTree, PyTree]:
         return state, state
 
+    # By identity, as other arrays among a kernel's options: the same scales given again compile nothing.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self.scale is other.scale
+
+    def __hash__(self) -> int:
+        return id(self.scale)
+
 
 @dataclass(frozen=True)
 class Conditional:
@@ -118,6 +125,36 @@ def rmsprop(adapt_steps: int, decay: float = 0.99, damping: float = 1e-5) -> RMS
             f"rmsprop needs adapt_steps >= 1, decay in (0, 1) and damping > 0; got {adapt_steps}, {decay}, {damping}."
         )
     return RMSprop(int(adapt_steps), decay, damping)
+
+
+class LateState(NamedTuple):
+    started: jax.Array
+    inner: Any
+
+
+@dataclass(frozen=True)
+class OneStepLate:
+    """An adaptive preconditioner for kernels that show it the drift of the step before: at the first there is none, and nothing moves."""
+
+    inner: Preconditioner
+
+    @property
+    def adapt_steps(self) -> int:
+        return self.inner.adapt_steps
+
+    def init(self, phi: PyTree) -> LateState:
+        return LateState(jnp.zeros((), bool), self.inner.init(phi))
+
+    def update(self, state: LateState, drift: PyTree, theta: PyTree) -> tuple[PyTree, LateState]:
+        scale, inner = self.inner.update(state.inner, drift, theta)
+        scale = jax.tree.map(lambda m: jnp.where(state.started, m, 0), scale)
+        inner = jax.tree.map(lambda new, old: jnp.where(state.started, new, old), inner, state.inner)
+        return scale, LateState(jnp.ones((), bool), inner)
+
+
+def one_step_late(preconditioner: Preconditioner) -> Preconditioner:
+    """Only what adapts looks at drifts."""
+    return OneStepLate(preconditioner) if preconditioner.adapt_steps else preconditioner
 
 
 def scaled_by_itself(scale: Callable[[PyTree], PyTree], theta: PyTree) -> list[str]:

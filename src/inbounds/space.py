@@ -77,12 +77,20 @@ class Space:
         """Where the user's density is differentiated: theta, kept a little further from the ends (see `Transform`)."""
         return self._map(lambda t, p: _apply(t, t.evaluation_point, p), phi)
 
-    def pull_back(self, phi: PyTree, theta: PyTree, gradient: PyTree) -> PyTree:
-        """The proxy drift f'(phi) * gradient + f''(phi)/f'(phi), edge-safe.
+    def pull_back(self, phi: PyTree, theta: PyTree, gradient: PyTree, temperature: float = 1.0) -> PyTree:
+        """The proxy drift f'(phi) * gradient + T f''(phi)/f'(phi), edge-safe.
 
-        `gradient` is that of log pi at `theta = evaluation_point(phi)`.
+        `gradient` is that of log pi at `theta = evaluation_point(phi)`. At another temperature than 1 it is only the density that is raised
+        to the power 1 / T, not the Jacobian.
         """
-        return self._map(lambda t, *leaves: _apply(t, t.pull_back, *leaves), phi, theta, gradient)
+
+        def one(t, p, x, g):
+            drift = _apply(t, t.pull_back, p, x, g)
+            if temperature == 1:
+                return drift
+            return drift + (temperature - 1) * _apply(t, t.pull_back, p, x, jnp.zeros_like(g))
+
+        return self._map(one, phi, theta, gradient)
 
     def pull_back_variance(self, phi: PyTree, variance: PyTree) -> PyTree:
         """Variance of the proxy gradient from that of the theta-gradient, both diagonal: J^2 summed against it."""

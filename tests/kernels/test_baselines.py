@@ -81,6 +81,13 @@ def test_scir_is_exact_for_gamma_at_any_step():
     assert np.all(error < 4), error
 
 
+def test_scir_looks_through_repetition_and_not_through_transformation():
+    repeated = ib.Posterior({"x": dist.Gamma(3.0, 2.0).expand([3]).to_event(1)})
+    assert ib.baselines.scir(repeated).init({"x": np.ones(3)}).theta["x"].shape == (3,)
+    with pytest.raises(ValueError, match="InverseGamma"):
+        ib.baselines.scir(ib.Posterior({"x": dist.InverseGamma(3.0, 2.0)}))
+
+
 def test_scir_takes_a_conditional_from_data():
     counts = np.full((20, 1), 3.0, np.float32)
     posterior = ib.Posterior({"x": dist.Gamma(1.0, 1.0)}, lambda t, b: b[:, 0] * jnp.log(t["x"]) - t["x"], counts)

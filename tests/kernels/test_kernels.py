@@ -152,9 +152,25 @@ def test_temperature_zero_climbs_without_noise():
     step = jax.jit(kernel.step)
     for i in range(400):
         state, _ = step(jax.random.key(i), state, None, 0.1)
-    phi = float(kernel.proxy(state)["x"])
-    theta = np.logaddexp(phi, 0.0)
-    assert slope(phi) * (2.0 / theta - 2.0) + 1 - slope(phi) == pytest.approx(0.0, abs=1e-4)
+    assert float(kernel.position(state)["x"]) == pytest.approx(
+        1.0, abs=1e-4
+    )  # the mode of Gamma(3, 2), not that of its proxy
+
+
+@pytest.mark.parametrize("make", [ib.sgld, ib.leimkuhler_matthews, ib.baoab, ib.sgnht])
+def test_the_jacobian_is_not_tempered(make):
+    """Gamma(2, 2) to the power 4 is Gamma(5, 8)."""
+    kernel = make(ib.Posterior({"x": dist.Gamma(2.0, 2.0)}), temperature=0.25)
+    x = ib.sample(kernel, 0.02, 4_000, burn_in=500, num_chains=64, progress=False).theta["x"]
+    assert np.mean(x) == pytest.approx(5 / 8, rel=0.03)
+    assert np.std(x) == pytest.approx(5**0.5 / 8, rel=0.06)
+
+
+@pytest.mark.parametrize("make", [ib.baoab, ib.sgnht])
+def test_rmsprop_serves_kernels_that_know_the_drift_of_the_step_before(make):
+    kernel = make(ib.Posterior({"x": dist.Normal(0.0, 0.01)}), preconditioner=ib.preconditioners.rmsprop(500))
+    x = ib.sample(kernel, 1e-2, 3_000, burn_in=500, num_chains=16, init={"x": 0.02}, progress=False).theta["x"]
+    assert np.std(x) == pytest.approx(0.01, rel=0.1)
 
 
 def test_rmsprop_freezes_after_its_adapting_steps():
@@ -278,6 +294,9 @@ def test_equal_kernels_are_equal_and_others_are_not():
     assert ib.sgld(GAMMA) != dataclasses.replace(ib.sgld(GAMMA), reports=())
     assert ib.sgld(GAMMA) != ib.leimkuhler_matthews(GAMMA)
     assert ib.baoab(GAMMA) != ib.baoab(GAMMA, friction=2.0)
+    scales = {"x": 2.0}
+    assert ib.sgld(GAMMA, preconditioner=scales) == ib.sgld(GAMMA, preconditioner=scales)
+    assert ib.sgld(GAMMA, preconditioner=scales) != ib.sgld(GAMMA, preconditioner={"x": 2.0})
 
 
 @pytest.mark.parametrize(
@@ -287,12 +306,15 @@ def test_equal_kernels_are_equal_and_others_are_not():
         (lambda: ib.baoab(GAMMA, friction=0.0), "`friction` must be positive"),
         (lambda: ib.sgnht(GAMMA, thermal_mass=0.0), "must be positive"),
         (lambda: ib.sgld(GAMMA, noise_correction=True), "no gradient noise"),
+        (lambda: ib.sgld(GAMMA, noise_correction=np.True_), "no gradient noise"),
+        (lambda: ib.sgld(GAMMA, noise_correction="yes"), "must be True, False, or a variance"),
+        (lambda: ib.sgld(GAMMA, noise_correction=-1.0), "cannot be negative"),
         (lambda: ib.sgld(GAMMA, preconditioner="adam"), "Unknown preconditioner 'adam'"),
         (lambda: ib.sgld(GAMMA, preconditioner={"x": -1.0}), "must be positive"),
         (lambda: ib.preconditioners.rmsprop(adapt_steps=0), "adapt_steps >= 1"),
         (lambda: ib.sgld(GAMMA, transforms="cosh"), "Unknown transform 'cosh'"),
     ],
-    ids=["temperature", "friction", "mass", "noise", "name", "sign", "adapt", "transform"],
+    ids=["temperature", "friction", "mass", "noise", "truth", "word", "variance", "name", "sign", "adapt", "transform"],
 )
 def test_bad_options_are_refused(call, message):
     with pytest.raises(ValueError, match=message):

@@ -60,6 +60,12 @@ def test_transform_is_named_by_string_class_or_instance():
     assert onto(constraints.real, "identity") == transforms.Identity()
 
 
+def test_an_instance_keeps_its_scale_on_another_support():
+    placed = onto(constraints.greater_than(1.0), transforms.Softplus(scale=0.1))
+    assert (placed.lower, placed.scale) == (1.0, 0.1)
+    assert onto(constraints.positive, transforms.Softplus(scale=0.1), scale=2.0).scale == 2.0
+
+
 def test_available_names_can_all_be_placed():
     supports = (constraints.positive, constraints.interval(-1, 1), constraints.real, constraints.simplex)
     for support in supports:

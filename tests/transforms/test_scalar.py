@@ -231,6 +231,14 @@ def test_inverse_is_nan_outside_the_support_and_finite_at_its_ends(name):
 FLOATS = st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=2, max_size=64)
 
 
+@pytest.mark.parametrize(("name", "curvature"), [("sigmoid", -0.5), ("probit", -1.0), ("arctan", -2.0)])
+def test_the_slope_has_a_slope_at_the_centre(name, curvature):
+    transform = place(name)
+    assert float(jax.grad(transform.log_derivative_slope)(0.0)) == pytest.approx(curvature, rel=1e-6)
+    drift = jax.grad(lambda phi: transform.pull_back(phi, transform.evaluation_point(phi), jnp.zeros(())))
+    assert float(drift(0.0)) == pytest.approx(curvature, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_pieces_of_a_transform_meet(name):
     joins = np.float32([-1, 0, 1, math.log(0.25), math.log(2.25)])  # where one form of a transform gives way to another

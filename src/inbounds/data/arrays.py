@@ -323,4 +323,11 @@ def _as_array(leaf: Any) -> Any:
     array = np.asarray(leaf)
     if array.dtype == object or array.dtype.kind in "USV":
         raise ValueError(f"Data must be numeric arrays; got dtype {array.dtype}. Encode categories as integers.")
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    if array.dtype.kind in "iu" and array.size and dtype.itemsize < array.dtype.itemsize:
+        for end in (array.min(), array.max()):
+            if not np.iinfo(dtype).min <= end <= np.iinfo(dtype).max:
+                raise ValueError(
+                    f"Data hold {end}, which does not fit {dtype}: number labels from 0, or enable 64 bits in JAX."
+                )
+    return array.astype(dtype, copy=False)

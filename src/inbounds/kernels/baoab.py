@@ -19,6 +19,7 @@ from inbounds.kernels.base import (
     kernel_on_proxy,
 )
 from inbounds.posterior import Posterior
+from inbounds.preconditioners import one_step_late
 from inbounds.space import Space
 from inbounds.trees import PyTree
 
@@ -67,8 +68,8 @@ def baoab(
     if not friction > 0:
         raise ValueError(f"`friction` must be positive; got {friction}.")
     space = Space.of(posterior.supports, transforms)
-    proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction)
-    precondition = as_preconditioner(preconditioner)
+    proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
+    precondition = one_step_late(as_preconditioner(preconditioner))
 
     def init(theta):
         phi = space.unconstrain(theta)

@@ -148,10 +148,20 @@ class ProxyGradient:
         gradient: a gradient factory.
         noise_correction: False; True (the variance is estimated by `gradient`); or the known variance of the
             theta-gradient: a number, a tree, or a function of theta.
+        temperature: of the law that is sampled.
     """
 
-    def __init__(self, posterior: Posterior, space: Space, gradient: GradientFactory, noise_correction: Any):
+    def __init__(
+        self,
+        posterior: Posterior,
+        space: Space,
+        gradient: GradientFactory,
+        noise_correction: Any,
+        temperature: float = 1.0,
+    ):
+        noise_correction = _as_correction(noise_correction)
         self.space = space
+        self.temperature = temperature
         self.has_data = posterior.num_data is not None
         self.estimator: GradientEstimator = gradient(posterior)
         self.estimates_variance = noise_correction is True
@@ -176,12 +186,25 @@ class ProxyGradient:
             known = self.known_variance(theta) if callable(self.known_variance) else self.known_variance
             variance = trees.spread(known, theta)
         if self.has_data:
-            return lambda: self.space.pull_back(phi, theta, gradient.value), variance, state
-        drift = self.space.pull_back(phi, theta, gradient.value)
+            return lambda: self.space.pull_back(phi, theta, gradient.value, self.temperature), variance, state
+        drift = self.space.pull_back(phi, theta, gradient.value, self.temperature)
         return lambda: drift, variance, state
 
     def refresh(self, state: Any, phi: PyTree) -> Any:
         return self.estimator.refresh(state, self.space.evaluation_point(phi))
+
+
+def _as_correction(noise_correction: Any) -> Any:
+    """Truth values of NumPy and JAX are truth values, and no variance of 1."""
+    if getattr(noise_correction, "shape", None) == () and np.asarray(noise_correction).dtype.kind == "b":
+        return bool(noise_correction)
+    if isinstance(noise_correction, str):
+        raise ValueError(
+            f"`noise_correction` must be True, False, or a variance: a number, a tree or a function of theta; got {noise_correction!r}."
+        )
+    if not callable(noise_correction) and any(np.any(np.asarray(v) < 0) for v in jax.tree.leaves(noise_correction)):
+        raise ValueError("`noise_correction` is the variance of the gradient noise: it cannot be negative.")
+    return noise_correction
 
 
 def kernel_on_proxy(

@@ -125,8 +125,8 @@ def lazy_rows(
             for name in theta
         }
         # The pull-back has the transform's own term, f''/f', once; it is due k times.
-        drift = space.pull_back(phi, theta, gradient)
-        own_term = space.pull_back(phi, theta, jax.tree.map(jnp.zeros_like, gradient))
+        drift = space.pull_back(phi, theta, gradient, temperature)
+        own_term = space.pull_back(phi, theta, jax.tree.map(jnp.zeros_like, gradient), temperature)
 
         noise = trees.normal_like(key, _noise_shapes(state.phi, rows, size))
         whole = space.evaluation_point(state.phi)

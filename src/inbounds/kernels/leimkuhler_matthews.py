@@ -69,7 +69,7 @@ def leimkuhler_matthews(
     """
     check_temperature(temperature)
     space = Space.of(posterior.supports, transforms)
-    proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction)
+    proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
     precondition = as_preconditioner(preconditioner)
 
     def spread_of(step_size, scale, phi):

@@ -60,7 +60,7 @@ def sgld(
     """
     check_temperature(temperature)
     space = Space.of(posterior.supports, transforms)
-    proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction)
+    proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
     precondition = as_preconditioner(preconditioner)
 
     def init(theta):

@@ -18,6 +18,7 @@ from inbounds.kernels.base import (
     kernel_on_proxy,
 )
 from inbounds.posterior import Posterior
+from inbounds.preconditioners import one_step_late
 from inbounds.space import Space
 from inbounds.trees import PyTree
 
@@ -65,8 +66,8 @@ def sgnht(
     if not friction > 0 or not thermal_mass > 0:
         raise ValueError(f"`friction` and `thermal_mass` must be positive; got {friction} and {thermal_mass}.")
     space = Space.of(posterior.supports, transforms)
-    proxy_gradient = ProxyGradient(posterior, space, gradient, False)
-    precondition = as_preconditioner(preconditioner)
+    proxy_gradient = ProxyGradient(posterior, space, gradient, False, temperature)
+    precondition = one_step_late(as_preconditioner(preconditioner))
 
     def init(theta):
         phi = space.unconstrain(theta)

@@ -474,9 +474,24 @@ def _given_starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray)
     else:
         one = as_parameters(init)
         kernel.space.check(one)
+        _check_shapes(kernel, one, 0)
         return jax.tree.map(partial(_repeated, num_chains), one)
     kernel.space.check(starts)
+    _check_shapes(kernel, starts, 1)
     return starts
+
+
+def _check_shapes(kernel: Kernel, starts: PyTree, leading: int) -> None:
+    """A start of another shape than its prior would be another model: one number where there are three has its prior counted three times."""
+    if kernel.posterior.priors is None:
+        return
+    priors = jax.tree_util.tree_leaves_with_path(kernel.posterior.priors, is_leaf=is_distribution)
+    for (path, prior), leaf in zip(priors, jax.tree.leaves(starts), strict=True):
+        if leaf.shape[leading:] != prior.shape():
+            raise ValueError(
+                f"{trees.variable_name(path)!r} starts with shape {leaf.shape[leading:]}, but its prior has shape {prior.shape()}. Give "
+                "`init` that shape, with a leading axis of `num_chains` if every chain has a start of its own."
+            )
 
 
 def _repeated(count: int, leaf: Any) -> Any:

@@ -20,12 +20,13 @@ PLACEABLE = ("a half line", "an interval")
 BY_NAME = {kind.name: kind for family in (*FAMILIES.values(), OTHERS) for kind in family}
 
 
-def onto(constraint, transform, scale=1.0):
+def onto(constraint, transform, scale=None):
     """The transform asked for, placed onto the support that `constraint` describes.
 
-    `transform` is a name, a class or an instance; of an instance on another support, the class is used. `scale` is the
-    c in theta = a + c f(phi / c) on half lines, and in theta = a + (b - a) f(phi / c) on intervals. Wrappers that only
-    regroup axes (`constraints.independent`) are looked through: these transforms act on each coordinate.
+    `transform` is a name, a class or an instance; of an instance on another support, the class and the scale
+    are used. `scale` (that of the instance, or 1) is the c in theta = a + c f(phi / c) on half lines, and in
+    theta = a + (b - a) f(phi / c) on intervals. Wrappers that only regroup axes (`constraints.independent`) are looked through: these
+    transforms act on each coordinate.
     """
     constraint = unwrap(constraint)
     family = family_of(constraint)
@@ -36,6 +37,8 @@ def onto(constraint, transform, scale=1.0):
     kind = _named(transform)
     if family is None or kind not in FAMILIES[family]:
         raise ValueError(_misfit(constraint, family, transform))
+    if scale is None:
+        scale = getattr(transform, "scale", 1.0) if isinstance(transform, Transform) else 1.0
     placed = kind(*ends(constraint), scale=scale) if family in PLACEABLE else kind()
     return transform if placed == transform else placed
 

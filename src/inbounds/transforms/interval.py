@@ -42,6 +42,11 @@ class Interval(Elementwise):
     # The core map of each subclass, in the distance m = |p| from the centre.
     _tail = _density = _fall = _log_tail = _log_density = _rate = _inverse_tail = staticmethod(lambda m: m)
 
+    @staticmethod
+    def _towards_centre(p):
+        """1 below it, -1 above, and at 0, where the fall is 0: with the branch of `_distance` it has the right slope there."""
+        return jnp.where(p < 0, 1.0, -1.0)
+
     @property
     def codomain(self):
         if _is(self.lower, 0.0) and _is(self.upper, 1.0):
@@ -86,7 +91,7 @@ class Interval(Elementwise):
 
     def log_derivative_slope(self, phi):
         phi, p = self._core(phi)
-        return self._spread(self._per_scale(-jnp.sign(p) * self._fall(_distance(p))))
+        return self._spread(self._per_scale(self._towards_centre(p) * self._fall(_distance(p))))
 
     def log_abs_det_jacobian(self, phi, theta, intermediates=None):
         phi, p = self._core(phi)
@@ -122,7 +127,7 @@ class Interval(Elementwise):
         # The gap as the float sees it: a gradient that goes like 1 / gap then cancels exactly.
         gap = jnp.where(p < 0, theta_eval - lower, upper - theta_eval)
         m = _distance(p)
-        return self._per_scale(gap * self._rate(m) * gradient - jnp.sign(p) * self._fall(m))
+        return self._per_scale(gap * self._rate(m) * gradient + self._towards_centre(p) * self._fall(m))
 
 
 class Sigmoid(Interval):
@@ -238,6 +243,10 @@ class Softsign(Interval):
 
     name = "softsign"
     peak = 0.5
+
+    @staticmethod
+    def _towards_centre(p):
+        return -jnp.sign(p)  # its fall is not 0 at the centre
 
     @staticmethod
     def _tail(m):

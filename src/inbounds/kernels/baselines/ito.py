@@ -93,6 +93,9 @@ def ito(
         _update=update,
         _proxy=lambda state: state.phi,
         constrain=space.constrain,
+        _refresh=lambda state: state._replace(
+            estimator=theta_gradient.refresh(state.estimator, space.evaluation_point(state.phi))
+        ),
         reports=("gradient_norm", "clamped"),
     )
 

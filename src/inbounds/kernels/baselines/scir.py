@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from inbounds import gradients, trees
 from inbounds import transforms as tf
 from inbounds.kernels.base import Info, Kernel, describe
-from inbounds.posterior import Posterior, is_distribution
+from inbounds.posterior import Posterior, base_of, is_distribution
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree
 
@@ -89,7 +89,7 @@ def _gamma_priors(posterior: Posterior) -> Callable[[PyTree, PyTree], tuple[PyTr
         )
 
     def parameters(prior):
-        prior = getattr(prior, "base_dist", prior)
+        prior = base_of(prior)
         if isinstance(prior, dist.Gamma):
             return prior.concentration, prior.rate
         if isinstance(prior, dist.Exponential):
