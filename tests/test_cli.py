@@ -187,6 +187,16 @@ def test_what_the_user_can_put_right_is_one_line(arguments, message, monkeypatch
     assert "Traceback" not in shown
 
 
+def test_a_fit_that_could_not_be_written_is_not_begun(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    out.write_text("a file")
+    monkeypatch.setattr(sys, "argv", ["inbounds", "nmf", "fit", "nowhere.csv", "--out", str(out)])
+    with pytest.raises(SystemExit) as error:
+        cli.main()
+    assert error.value.code == 2
+    assert str(out) in capsys.readouterr().err
+
+
 def test_an_unknown_scale_is_refused_with_the_known_ones():
     done = invoke("paper", "basic", "--scale", "huge")
     assert done.exit_code == 2

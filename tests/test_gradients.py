@@ -88,8 +88,9 @@ def test_the_full_gradient_does_not_depend_on_its_slices():
             np.testing.assert_allclose(sliced[key], expected[key], rtol=1e-5)
 
 
-def test_svrg_centres_on_the_current_theta_when_refreshed():
-    kernel = ib.sgld(poisson_rates(), gradient=ib.gradients.svrg(every=10))
+@pytest.mark.parametrize("make", [ib.sgld, ib.baselines.ito], ids=["sgld", "ito"])
+def test_svrg_centres_on_the_current_theta_when_refreshed(make):
+    kernel = make(poisson_rates(), gradient=ib.gradients.svrg(every=10))
     state = kernel.init(CENTER)
     state, _ = kernel.step(jax.random.key(0), state, {"n": jnp.ones((4, 2))}, 0.01)
     assert np.allclose(state.estimator.center["rate"], CENTER["rate"])

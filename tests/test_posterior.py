@@ -77,9 +77,10 @@ def test_contradictions_are_refused(arguments, message):
         ({"x": np.ones((0, 2))}, "no rows"),
         ({"x": np.float32(1.0)}, "is a scalar"),
         ({"x": np.array(["a", "b"])}, "must be numeric"),
+        ({"x": np.array([5, 2**40 + 7])}, "hold 1099511627783, which does not fit int32"),
         ({}, "holds no array"),
     ],
-    ids=["nan", "unequal", "empty", "scalar", "text", "nothing"],
+    ids=["nan", "unequal", "empty", "scalar", "text", "large", "nothing"],
 )
 def test_bad_data_are_refused(data, message):
     with pytest.raises(ValueError, match=message):
