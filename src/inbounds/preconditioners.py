@@ -55,7 +55,7 @@ class Constant:
     adapt_steps: int = 0
 
     def init(self, phi: PyTree) -> PyTree:
-        return spread(self.scale, phi)
+        return spread(self.scale, phi, "A preconditioner")
 
     def update(self, state: PyTree, drift: PyTree, theta: PyTree) -> tuple[PyTree, PyTree]:
         return state, state
@@ -84,7 +84,7 @@ class Conditional:
                 f"The scale of {own[0]!r} depends on {own[0]!r}: the chain would need another drift term. Let it depend on the "
                 "other variables alone."
             )
-        return spread(self.scale(theta), drift), None
+        return spread(self.scale(theta), drift, "What a preconditioner makes of theta"), None
 
 
 class RMSpropState(NamedTuple):
@@ -199,6 +199,6 @@ def as_preconditioner(preconditioner: Any) -> Preconditioner:
     if callable(preconditioner):
         return Conditional(preconditioner)
     for leaf in jax.tree.leaves(preconditioner):
-        if not np.all(np.asarray(leaf) > 0):
-            raise ValueError("Every scale of a preconditioner must be positive.")
+        if not np.all((np.asarray(leaf) > 0) & np.isfinite(np.asarray(leaf))):
+            raise ValueError("Every scale of a preconditioner must be positive and finite.")
     return Constant(preconditioner)

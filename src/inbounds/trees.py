@@ -35,13 +35,22 @@ def broadcast_prefix(prefix: PyTree, tree: PyTree, is_leaf: Callable | None = No
     return jax.tree.map(lambda p, sub: jax.tree.map(lambda _: p, sub), prefix, tree, is_leaf=is_leaf)
 
 
-def spread(prefix: PyTree, tree: PyTree) -> PyTree:
-    """A number or an array for every leaf, of a prefix of the tree, as arrays with the shapes and dtypes of the whole."""
+def spread(prefix: PyTree, tree: PyTree, what: str) -> PyTree:
+    """A number or an array for every leaf, of a prefix of the tree, as arrays with the shapes and dtypes of the whole.
+
+    `what` names it where it does not fit.
+    """
 
     def over(value, subtree):
         return jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(value, leaf.dtype), leaf.shape), subtree)
 
-    return jax.tree.map(over, prefix, tree)
+    try:
+        return jax.tree.map(over, prefix, tree)
+    except ValueError as error:
+        shapes = ", ".join(
+            f"{variable_name(path)} {leaf.shape}" for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        )
+        raise ValueError(f"{what} must be one number or array for each of the variables: {shapes}. {error}") from error
 
 
 def normal_like(key: jax.Array, tree: PyTree) -> PyTree:

@@ -311,10 +311,26 @@ def test_equal_kernels_are_equal_and_others_are_not():
         (lambda: ib.sgld(GAMMA, noise_correction=-1.0), "cannot be negative"),
         (lambda: ib.sgld(GAMMA, preconditioner="adam"), "Unknown preconditioner 'adam'"),
         (lambda: ib.sgld(GAMMA, preconditioner={"x": -1.0}), "must be positive"),
+        (lambda: ib.sgld(GAMMA, preconditioner={"y": 1.0}).init({"x": 1.0}), "A preconditioner must be one .*: x "),
+        (lambda: ib.sgld(GAMMA, gradient="svrg"), "`gradient` must be"),
         (lambda: ib.preconditioners.rmsprop(adapt_steps=0), "adapt_steps >= 1"),
         (lambda: ib.sgld(GAMMA, transforms="cosh"), "Unknown transform 'cosh'"),
     ],
-    ids=["temperature", "friction", "mass", "noise", "truth", "word", "variance", "name", "sign", "adapt", "transform"],
+    ids=[
+        "temperature",
+        "friction",
+        "mass",
+        "noise",
+        "truth",
+        "word",
+        "variance",
+        "name",
+        "sign",
+        "variable",
+        "gradient",
+        "adapt",
+        "transform",
+    ],
 )
 def test_bad_options_are_refused(call, message):
     with pytest.raises(ValueError, match=message):

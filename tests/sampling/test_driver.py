@@ -281,6 +281,7 @@ class TestHealth:
         ({"step_size": [0.1, 0.2]}, "one number, or one a chain"),
         ({"step_size": lambda step: -0.1 * step}, "schedule must be finite and positive"),
         ({"num_chains": 0}, "`num_chains` must be a whole number of at least 1; got 0"),
+        ({"step_size": "large"}, "`step_size` must be a number"),
         ({"num_steps": 0}, "`num_steps` must be a whole number of at least 1"),
         ({"num_steps": 10.5}, "`num_steps` must be a whole number"),
         ({"thin": 0}, "`thin` must be"),

@@ -163,6 +163,10 @@ class ProxyGradient:
         self.space = space
         self.temperature = temperature
         self.has_data = posterior.num_data is not None
+        if not callable(gradient):
+            raise ValueError(
+                f"`gradient` must be ib.gradients.minibatch, control_variate(...) or svrg(...); got {gradient!r}."
+            )
         self.estimator: GradientEstimator = gradient(posterior)
         self.estimates_variance = noise_correction is True
         self.known_variance = None if noise_correction is True or noise_correction is False else noise_correction
@@ -184,7 +188,7 @@ class ProxyGradient:
         variance = gradient.variance
         if self.known_variance is not None:
             known = self.known_variance(theta) if callable(self.known_variance) else self.known_variance
-            variance = trees.spread(known, theta)
+            variance = trees.spread(known, theta, "The variance in `noise_correction`")
         if self.has_data:
             return lambda: self.space.pull_back(phi, theta, gradient.value, self.temperature), variance, state
         drift = self.space.pull_back(phi, theta, gradient.value, self.temperature)
@@ -300,8 +304,8 @@ def _array(leaf: Any) -> Any:
 
 
 def check_temperature(temperature: float) -> None:
-    if not temperature >= 0:
-        raise ValueError(f"`temperature` must be at least 0 (1 samples the posterior); got {temperature}.")
+    if isinstance(temperature, str) or not temperature >= 0:
+        raise ValueError(f"`temperature` must be at least 0 (1 samples the posterior); got {temperature!r}.")
 
 
 def describe(**options: Any) -> tuple:

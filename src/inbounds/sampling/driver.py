@@ -411,6 +411,8 @@ def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[C
             where = f"at step {bad[0]:,} it is {sizes[probes == bad[0]][0]}" if bad.size else "it is zero throughout"
             raise ValueError(f"The step-size schedule must be finite and positive; {where}.")
         return step_size, np.zeros(())
+    if isinstance(step_size, str) or step_size is None:
+        raise ValueError(f"`step_size` must be a number, one a chain, or a schedule; got {step_size!r}.")
     sizes = np.asarray(step_size, float)
     if sizes.shape not in ((), (num_chains,)):
         raise ValueError(f"`step_size` must be one number, or one a chain: shape ({num_chains},); got {sizes.shape}.")
