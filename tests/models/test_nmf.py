@@ -14,7 +14,7 @@ from sklearn.base import clone
 import inbounds as ib
 from inbounds.data.ratings import Ratings
 from inbounds.models.factors import CENTRE, INTERACTION, LEVEL, LIKELIHOODS, FactorModel
-from inbounds.models.nmf import Curve, UnknownLabelWarning, _Watcher, as_ratings
+from inbounds.models.nmf import Curve, OneDrawWarning, UnknownLabelWarning, _Watcher, as_ratings
 from inbounds.preconditioners import scaled_by_itself
 
 USERS, ITEMS = 60, 40
@@ -168,6 +168,14 @@ def test_a_model_saved_when_factors_meant_something_else_is_refused(ratings, tmp
     monkeypatch.undo()
     with pytest.raises(ValueError, match="version 1 of its format, which is 2 now: fit it again"):
         ib.models.BayesianNMF.load(path)
+
+
+def test_one_draw_has_no_spread_and_says_so(ratings):
+    model = ib.models.BayesianNMF(2, iterations=5, progress=False).fit(ratings)
+    user, item = ratings.user_ids[0], ratings.item_ids[0]
+    assert np.isfinite(model.predict(user, item)).all()
+    with pytest.warns(OneDrawWarning, match="one draw of 5 iterations"):
+        model.predict(user, item, return_std=True)
 
 
 def test_the_prior_mean_matches_the_ratings(ratings):

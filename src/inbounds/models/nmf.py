@@ -41,6 +41,10 @@ class UnknownLabelWarning(UserWarning):
     """A prediction was asked for a user or an item that `fit` has not seen: the answer is the prior's."""
 
 
+class OneDrawWarning(UserWarning):
+    """`fit` was so short that it kept one draw: there is a mean, and no spread."""
+
+
 class Recommendation(NamedTuple):
     """Items for one user, the best first."""
 
@@ -278,6 +282,12 @@ class BayesianNMF(Estimator):
         mean, variance = self._moments_of(user, item, prior_spread=False)
         answer = [mean]
         if return_std:
+            if len(next(iter(self.draws_.values()))) < 2:
+                warnings.warn(
+                    f"The model kept one draw of {self.iterations:,} iterations: its spread is not known. Fit it with more.",
+                    OneDrawWarning,
+                    stacklevel=2,
+                )
             if not known.all():
                 _, wider = self._moments_of(user[~known], item[~known], prior_spread=True)
                 variance[~known] = wider
