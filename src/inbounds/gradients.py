@@ -212,10 +212,6 @@ class Centred(NamedTuple):
     smoothed: Smoothed | None
 
 
-def _in_dtype_of(value: jax.Array, like: jax.Array) -> jax.Array:
-    return value.astype(like.dtype)
-
-
 class _ControlVariate(_Minibatch):
     """The minibatch estimate of the difference to a centre, plus the exact gradient at the centre."""
 
@@ -242,7 +238,10 @@ class _ControlVariate(_Minibatch):
         center = (
             theta if self.center is None else jax.tree.map(lambda c, x: jnp.asarray(c, x.dtype), self.center, theta)
         )
-        full = self._full(center) if self.at_center is None else jax.tree.map(_in_dtype_of, self.at_center, theta)
+        if self.at_center is None:
+            full = self._full(center)
+        else:
+            full = jax.tree.map(lambda g, x: g.astype(x.dtype), self.at_center, theta)
         return Centred(center, full, super().init(theta, with_variance))
 
     def refresh(self, state: Centred, theta: PyTree) -> Centred:

@@ -55,7 +55,7 @@ def sgld(
             a function of theta gives the variance of the theta-gradient.
         preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a function of theta that
             makes one, in which no variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
-        temperature: $T$; 1 samples the posterior.
+        temperature: $T$; 1 samples the posterior. At another one noise is $\sqrt{2 \epsilon T}$ and $f''/f'$ counts $T$ times.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_temperature(temperature)
