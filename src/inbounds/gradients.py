@@ -238,10 +238,8 @@ class _ControlVariate(_Minibatch):
         center = (
             theta if self.center is None else jax.tree.map(lambda c, x: jnp.asarray(c, x.dtype), self.center, theta)
         )
-        if self.at_center is None:
-            full = self._full(center)
-        else:
-            full = jax.tree.map(lambda g, x: g.astype(x.dtype), self.at_center, theta)
+        full = self._full(center) if self.at_center is None else self.at_center
+        full = jax.tree.map(lambda g, x: g.astype(x.dtype), full, theta)
         return Centred(center, full, super().init(theta, with_variance))
 
     def refresh(self, state: Centred, theta: PyTree) -> Centred:
