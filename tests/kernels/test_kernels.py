@@ -152,9 +152,8 @@ def test_temperature_zero_climbs_without_noise():
     step = jax.jit(kernel.step)
     for i in range(400):
         state, _ = step(jax.random.key(i), state, None, 0.1)
-    assert float(kernel.position(state)["x"]) == pytest.approx(
-        1.0, abs=1e-4
-    )  # the mode of Gamma(3, 2), not that of its proxy
+    mode = 1.0  # of Gamma(3, 2); not that of its proxy
+    assert float(kernel.position(state)["x"]) == pytest.approx(mode, abs=1e-4)
 
 
 @pytest.mark.parametrize("make", [ib.sgld, ib.leimkuhler_matthews, ib.baoab, ib.sgnht])
@@ -316,21 +315,7 @@ def test_equal_kernels_are_equal_and_others_are_not():
         (lambda: ib.preconditioners.rmsprop(adapt_steps=0), "adapt_steps >= 1"),
         (lambda: ib.sgld(GAMMA, transforms="cosh"), "Unknown transform 'cosh'"),
     ],
-    ids=[
-        "temperature",
-        "friction",
-        "mass",
-        "noise",
-        "truth",
-        "word",
-        "variance",
-        "name",
-        "sign",
-        "variable",
-        "gradient",
-        "adapt",
-        "transform",
-    ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_bad_options_are_refused(call, message):
     with pytest.raises(ValueError, match=message):

@@ -463,6 +463,7 @@ def _starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray, layou
         starts = layout.make_chains(_draw_starts, (draw, num_chains), words)
         for own in own_shards(starts):
             kernel.space.check(own)
+        _check_shapes(kernel, starts, 1)
         return starts
     starts = _given_starts(kernel, draw, num_chains, words)
     return starts if layout is None else layout.put_chains(starts)

@@ -1,9 +1,10 @@
 """Special functions behind the transforms, as short polynomials that XLA fuses: no loops, no branches.
 
 Each approximation has one set of coefficients for single and one for double precision. They were computed here, with
-60-digit arithmetic, by interpolation at Chebyshev nodes (double), or with the least largest relative error of what they serve for
-(single, by Lawson's iteration), and are written in powers of a variable of about the size of 1, where sums of powers are stable, unless
-it says otherwise. Truncation errors are below 1e-7 (single) and 3e-15 (double), relative, unless it says otherwise.
+60-digit arithmetic, by interpolation at Chebyshev nodes; those of Ein, E1, the Mills ratio, arctan and 1 - e^-x in single precision
+have the least largest relative error of what they serve for instead (Lawson's iteration). They are written in powers of a variable of about
+the size of 1, where sums of powers are stable, unless it says otherwise. Truncation errors are about 1e-7 at most (single) and below 3e-15
+(double), relative, unless it says otherwise.
 """
 
 import math
