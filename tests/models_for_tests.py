@@ -55,4 +55,4 @@ def noisy(target, noise_sd: float = 1.0) -> ib.Posterior:
 
 def compilations():
     """How many programs of the driver this process has compiled."""
-    return program.run_chunk._cache_size() + program.run_chunk_as_graphs._cache_size()
+    return sum(run._cache_size() for run in (program.run_chunk, program.run_chunk_on_gpu, program.run_chunk_as_graphs))

@@ -9,6 +9,8 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
+from inbounds.gradients import sums_into_rows
+from inbounds.kernels import base
 from inbounds.preconditioners import scaled_by_itself
 from tests.models_for_tests import poisson_rates
 
@@ -320,3 +322,27 @@ def test_equal_kernels_are_equal_and_others_are_not():
 def test_bad_options_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("kernel", [ib.sgld, ib.leimkuhler_matthews, ib.baselines.mirror])
+@pytest.mark.parametrize("chains", [1, 2])
+def test_zeros_made_of_the_proxy_change_nothing(kernel, chains, monkeypatch):
+    """What is done for GPUs to the gradients of tables, in which rows are looked up."""
+
+    def draws():
+        posterior = ib.Posterior(
+            {"table": dist.Exponential(1.0).expand([5, 3]).to_event(2), "rate": dist.Exponential(1.0)},
+            lambda theta, batch: dist.Poisson(theta["rate"] * theta["table"][batch["row"]].sum(-1)).log_prob(
+                batch["n"]
+            ),
+            {"row": np.arange(40) % 4, "n": np.arange(40.0) % 7},
+        )
+        return ib.sample(kernel(posterior), 1e-3, 30, batch_size=10, num_chains=chains, seed=1, progress=False).theta
+
+    expected, seen = draws(), []
+    monkeypatch.setattr(base, "default_platform", lambda: "gpu")
+    monkeypatch.setattr(base, "sums_into_rows", lambda jaxpr: seen.append(sums_into_rows(jaxpr)) or seen[-1])
+    found = draws()
+    assert seen[0][:2] == [False, True]  # rate and table
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-6)

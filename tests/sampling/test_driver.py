@@ -333,17 +333,17 @@ def test_the_loops_of_accelerators_give_the_draws_of_a_cpu(shape, steps_at_once,
 
 
 @pytest.mark.parametrize(
-    ("platform", "numbers", "steps_a_turn", "as_graph"),
+    ("platform", "numbers", "steps_a_turn", "runner"),
     [
-        ("cpu", 10, 1, False),
-        ("gpu", 10, 8, True),
-        ("gpu", 10_000, 4, True),
-        ("gpu", 10**6, 4, False),
-        ("tpu", 10, 8, False),
+        ("cpu", 10, 1, "run_chunk"),
+        ("gpu", 10, 8, "run_chunk_as_graphs"),
+        ("gpu", 10_000, 4, "run_chunk_as_graphs"),
+        ("gpu", 10**6, 4, "run_chunk_on_gpu"),
+        ("tpu", 10, 8, "run_chunk"),
     ],
 )
-def test_short_kernels_are_launched_together(platform, numbers, steps_a_turn, as_graph, monkeypatch):
+def test_short_kernels_are_launched_together(platform, numbers, steps_a_turn, runner, monkeypatch):
     monkeypatch.setattr(compiled, "platform_of", lambda layout: platform)
     program = compiled.Program(ib.sgld(GAMMA), NoData(), None, None, num_chains=1, thin=100, dimension=numbers)
     assert program.unroll == steps_a_turn
-    assert (compiled.chunk_runner(program) is compiled.run_chunk_as_graphs) == as_graph
+    assert compiled.chunk_runner(program) is getattr(compiled, runner)
