@@ -190,7 +190,9 @@ def test_what_the_user_can_put_right_is_one_line(arguments, message, monkeypatch
 def test_a_fit_that_could_not_be_written_is_not_begun(tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     out.write_text("a file")
-    monkeypatch.setattr(sys, "argv", ["inbounds", "nmf", "fit", "nowhere.csv", "--out", str(out)])
+    ratings = tmp_path / "ratings.csv"
+    ratings.write_text("user,item,rating\n" + "".join(f"{k % 7},{k % 5},{k % 4 + 1}\n" for k in range(35)))
+    monkeypatch.setattr(sys, "argv", ["inbounds", "nmf", "fit", str(ratings), "--out", str(out)])
     with pytest.raises(SystemExit) as error:
         cli.main()
     assert error.value.code == 2

@@ -243,8 +243,8 @@ def nmf_fit(
     from inbounds.report import write_page
     from inbounds.report.nmf import nmf_report
 
-    out.mkdir(parents=True, exist_ok=True)  # before the work: what cannot be written is not computed
     table = load_ratings(ratings, user=_column(user), item=_column(item), rating=_column(rating), duplicates=duplicates)
+    out.mkdir(parents=True, exist_ok=True)  # before the work: what cannot be written is not computed
     train, held_out, _ = table.split((1 - hold_out, hold_out, 0.0), seed)
     typer.echo(f"{table!r}: {len(train):,} to fit, {len(held_out):,} to measure")
     model = BayesianNMF(

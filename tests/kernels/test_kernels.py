@@ -346,3 +346,9 @@ def test_zeros_made_of_the_proxy_change_nothing(kernel, chains, monkeypatch):
     assert seen[0][:2] == [False, True]  # rate and table
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [*KERNELS.values(), ib.baselines.scir])
+def test_a_kernel_of_something_else_says_what_it_takes(make):
+    with pytest.raises(TypeError, match=r"takes an ib.Posterior; got .* ib.from_numpyro"):
+        make(lambda theta: -(theta["x"] ** 2))

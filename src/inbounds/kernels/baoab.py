@@ -13,7 +13,7 @@ from inbounds.kernels.base import (
     Kernel,
     ProxyGradient,
     as_preconditioner,
-    check_temperature,
+    check_arguments,
     describe,
     injected_noise,
     kernel_on_proxy,
@@ -64,7 +64,7 @@ def baoab(
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
-    check_temperature(temperature)
+    check_arguments(posterior, temperature)
     if not friction > 0:
         raise ValueError(f"`friction` must be positive; got {friction}.")
     space = Space.of(posterior.supports, transforms)

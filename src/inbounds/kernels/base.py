@@ -327,7 +327,12 @@ def _array(leaf: Any) -> Any:
     return leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jax.dtypes.canonicalize_dtype(float))
 
 
-def check_temperature(temperature: float) -> None:
+def check_arguments(posterior: Any, temperature: float = 1.0) -> None:
+    """What every kernel is given."""
+    if not isinstance(posterior, Posterior):
+        raise TypeError(
+            f"A kernel takes an ib.Posterior; got {posterior!r}. Of a NumPyro model ib.from_numpyro(model, ...) makes one."
+        )
     if isinstance(temperature, str) or not temperature >= 0:
         raise ValueError(f"`temperature` must be at least 0 (1 samples the posterior); got {temperature!r}.")
 
@@ -369,7 +374,7 @@ __all__ = [
     "ProxyGradient",
     "as_parameters",
     "as_preconditioner",
-    "check_temperature",
+    "check_arguments",
     "describe",
     "injected_noise",
     "kernel_on_proxy",

@@ -11,7 +11,7 @@ from numpyro.distributions import ExpandedDistribution
 
 from inbounds import gradients, trees
 from inbounds.data.arrays import is_source
-from inbounds.kernels.base import Info, Kernel, as_preconditioner, check_temperature, describe
+from inbounds.kernels.base import Info, Kernel, as_preconditioner, check_arguments, describe
 from inbounds.posterior import Posterior, is_distribution
 from inbounds.space import Space
 from inbounds.trees import PyTree
@@ -59,7 +59,7 @@ def lazy_rows(
 
     The `gradient_norm` of its `Info` is over the drifts that the data of the minibatch cause one by one.
     """
-    check_temperature(temperature)
+    check_arguments(posterior, temperature)
     _check(posterior, rows)
     space = Space.of(posterior.supports, transforms)
     precondition = as_preconditioner(preconditioner)

@@ -13,7 +13,7 @@ from inbounds.kernels.base import (
     Kernel,
     ProxyGradient,
     as_preconditioner,
-    check_temperature,
+    check_arguments,
     describe,
     injected_noise,
     kernel_on_proxy,
@@ -67,7 +67,7 @@ def leimkuhler_matthews(
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
-    check_temperature(temperature)
+    check_arguments(posterior, temperature)
     space = Space.of(posterior.supports, transforms)
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
     precondition = as_preconditioner(preconditioner)

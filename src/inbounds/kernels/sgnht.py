@@ -13,7 +13,7 @@ from inbounds.kernels.base import (
     Kernel,
     ProxyGradient,
     as_preconditioner,
-    check_temperature,
+    check_arguments,
     describe,
     kernel_on_proxy,
 )
@@ -62,7 +62,7 @@ def sgnht(
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
-    check_temperature(temperature)
+    check_arguments(posterior, temperature)
     if not friction > 0 or not thermal_mass > 0:
         raise ValueError(f"`friction` and `thermal_mass` must be positive; got {friction} and {thermal_mass}.")
     space = Space.of(posterior.supports, transforms)

@@ -11,7 +11,7 @@ import numpy as np
 
 from inbounds import transforms as tf
 from inbounds import trees
-from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_temperature, describe
+from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_arguments, describe
 from inbounds.posterior import Posterior
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree
@@ -62,7 +62,7 @@ def bounded_kernel(
     temperature: float,
 ) -> Kernel:
     """A kernel that moves theta: `move(theta, gradient, noise, bounds, step_size)`, leaf by leaf, then clips inside."""
-    check_temperature(temperature)
+    check_arguments(posterior, temperature)
     bounds = bounds_of(posterior, name)
     identity = jax.tree.map(lambda _: tf.Identity(), posterior.supports, is_leaf=is_constraint)
     theta_gradient = ProxyGradient(posterior, Space(posterior.supports, identity), gradient, False)

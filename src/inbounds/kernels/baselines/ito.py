@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_temperature, describe
+from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_arguments, describe
 from inbounds.kernels.baselines.bounded import bounds_of
 from inbounds.posterior import Posterior
 from inbounds.space import Space, is_constraint
@@ -46,7 +46,7 @@ def ito(
         temperature: 1 samples the posterior.
         gradient: from how much of the data.
     """
-    check_temperature(temperature)
+    check_arguments(posterior, temperature)
     bounds_of(posterior, "ito")
     space = Space.of(posterior.supports, transforms)
     identity = Space(

@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels.base import Info, Kernel, describe
+from inbounds.kernels.base import Info, Kernel, check_arguments, describe
 from inbounds.posterior import Posterior, base_of, is_distribution
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree
@@ -35,6 +35,7 @@ def scir(posterior: Posterior, conditional: Callable[[PyTree, PyTree], tuple[PyT
             the rest, estimated from a minibatch. Left out, the priors must be gamma, exponential or chi-squared and
             there must be no data.
     """
+    check_arguments(posterior)
     for name, support in posterior.variables():
         if tf.is_vector(support) or tuple(map(float, tf.bounds(support))) != (0.0, float("inf")):
             raise ValueError(f"scir samples positive variables; {name!r} lives in {support}.")

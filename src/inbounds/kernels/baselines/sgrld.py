@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from inbounds import gradients
-from inbounds.kernels.base import Kernel
+from inbounds.kernels.base import Kernel, check_arguments
 from inbounds.kernels.baselines.bounded import Bounds, bounded_kernel, bounds_of, is_finite_end
 from inbounds.kernels.baselines.mirror import fold
 from inbounds.posterior import Posterior
@@ -26,6 +26,7 @@ def sgrld(posterior: Posterior, *, temperature: float = 1.0, gradient: Any = gra
         temperature: 1 samples the posterior.
         gradient: from how much of the data.
     """
+    check_arguments(posterior, temperature)
     for lower, upper in jax.tree.leaves(bounds_of(posterior, "sgrld"), is_leaf=lambda x: isinstance(x, Bounds)):
         if is_finite_end(upper):
             raise ValueError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels.base import Info, Kernel, check_temperature, describe
+from inbounds.kernels.base import Info, Kernel, check_arguments, describe
 from inbounds.kernels.baselines.bounded import bounds_of
 from inbounds.kernels.baselines.mirror import fold
 from inbounds.posterior import Posterior
@@ -47,7 +47,7 @@ def touched_rows(
         noise: "ahn" or "corrected".
         temperature: 1 samples the posterior, where the noise is corrected.
     """
-    check_temperature(temperature)
+    check_arguments(posterior, temperature)
     if noise not in ("ahn", "corrected"):
         raise ValueError(f'`noise` must be "ahn" or "corrected"; got {noise!r}.')
     if posterior.gradient is not None or posterior.num_data is None or posterior.log_likelihood is None:
