@@ -307,3 +307,45 @@ def closed_over_numpy():
 def test_a_model_that_cannot_be_sampled_is_told_why_and_what_to_do(model, args, said):
     with pytest.raises(ValueError, match=said):
         ib.from_numpyro(model, *args)
+
+
+def test_a_delta_has_its_value():
+    y = np.linspace(-1.0, 1.0, 60).astype(np.float32)
+
+    def model(y):
+        shift = numpyro.sample("shift", dist.Delta(2.0))
+        m = numpyro.sample("m", dist.Normal(0.0, 10.0))
+        with numpyro.plate("N", 60, subsample_size=20) as rows:
+            numpyro.sample("y", dist.Normal(m + shift, 1.0), obs=y[rows])
+
+    posterior = ib.from_numpyro(model, y)
+    assert list(posterior.supports) == ["m"]
+    gradient = jax.grad(posterior.log_density)({"m": jnp.array(1.0)})
+    assert float(gradient["m"]) == pytest.approx(float(np.sum(y - 3.0)) - 1.0 / 100, rel=1e-5)
+
+
+def test_the_model_says_what_shape_a_start_has():
+    def model():
+        numpyro.sample("x", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+
+    kernel = ib.sgld(ib.from_numpyro(model))
+    own = np.arange(6.0).reshape(2, 3)
+    draws = ib.sample(kernel, 1e-12, 2, num_chains=2, init={"x": own}, progress=False)
+    np.testing.assert_allclose(draws.theta["x"][:, 0], own, atol=1e-4)
+    with pytest.raises(ValueError, match=r"'x' starts with shape \(\), but its prior has shape \(3,\)"):
+        ib.sample(kernel, 1e-2, 2, init={"x": 0.5}, progress=False)
+
+
+@pytest.mark.parametrize("size", [4, 20])
+def test_what_changes_with_the_rows_is_no_deterministic_of_the_posterior(size):
+    x, y = np.arange(20, dtype=np.float32), np.zeros(20, np.float32)
+
+    def model(x, y):
+        m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        numpyro.deterministic("double", 2 * m)
+        with numpyro.plate("N", 20, subsample_size=size) as rows:
+            mean = m * x[rows]
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=y[rows])
+        numpyro.deterministic("average", mean.mean())
+
+    assert list(ib.from_numpyro(model, x, y).deterministics({"m": 1.0})) == ["double"]

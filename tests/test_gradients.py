@@ -139,3 +139,26 @@ def test_gradients_of_look_ups_are_told_from_others():
         "in a jitted function": True,
         "all of it": False,
     }
+
+
+def test_halves_of_minibatches_of_unequal_lengths_count_all_of_them():
+    """Such as the rows of several plates: each array is cut at its own middle."""
+
+    def gradient(theta, batch):
+        return {"m": 10 * (batch["a"] - theta["m"]).mean() + 4 * (batch["b"] - theta["m"]).mean()}
+
+    posterior = ib.Posterior(supports={"m": dist.constraints.real}, gradient=gradient, data={"rows": np.zeros(3)})
+    batch = {"a": jnp.arange(20.0), "b": jnp.array([5.0, 7.0, 9.0, 11.0])}
+    estimator, theta = ib.gradients.minibatch(posterior), {"m": jnp.zeros(())}
+    found, _ = estimator.estimate(estimator.init(theta, True), theta, batch, True)
+    assert float(found.value["m"]) == pytest.approx(10 * 9.5 + 4 * 8)
+    assert float(found.variance["m"]) == pytest.approx(((10 * 4.5 + 4 * 6) - (10 * 14.5 + 4 * 10)) ** 2 / 4)
+    per_example = ib.gradients.minibatch(variance="per_example")(posterior)
+    with pytest.raises(ValueError, match="as many of each array; got"):
+        per_example.estimate(per_example.init(theta, True), theta, batch, True)
+
+
+def test_the_variance_of_single_examples_needs_two_of_them():
+    kernel = ib.sgld(poisson_rates(), noise_correction=True, gradient=ib.gradients.minibatch(variance="per_example"))
+    with pytest.raises(ValueError, match="at least 2 rows"):
+        ib.sample(kernel, 1e-3, 10, batch_size=1, progress=False)

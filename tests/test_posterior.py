@@ -125,3 +125,14 @@ def test_starts_drawn_on_the_host_have_the_law_of_those_drawn_by_jax():
 def test_starts_that_numpy_cannot_draw_are_left_to_jax():
     assert ib.Posterior({"x": dist.Dirichlet(np.ones(3))}).starts_on_host(np.zeros((1, 2), np.uint32)) is None
     assert ib.Posterior({"x": dist.Normal().expand([100_000])}).starts_on_host(np.zeros((1, 2), np.uint32)) is None
+
+
+@pytest.mark.parametrize("prior", [dist.Delta(1.0), dist.ImproperUniform(dist.constraints.real, (), ())])
+def test_a_prior_must_be_a_law_to_draw_from(prior):
+    with pytest.raises(ValueError, match="is no law to draw from"):
+        ib.Posterior({"m": prior})
+
+
+def test_masked_data_are_refused():
+    with pytest.raises(ValueError, match="masked values"):
+        ib.Posterior({"m": dist.Normal()}, lambda theta, x: -x, np.ma.masked_less(np.arange(5.0), 2))

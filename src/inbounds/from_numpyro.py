@@ -53,6 +53,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> NumPyroPosterior
     layout = _layout(look.sites(), plates)
     posterior = NumPyroPosterior(look, _supports(look), layout)
     _check_start(posterior)
+    posterior.of_minibatches = _changing_with_rows(posterior)
     return posterior
 
 
@@ -116,6 +117,9 @@ class NumPyroPosterior(Posterior):
     def __init__(self, look: _Look, supports: dict[str, Any], layout: Layout):
         self.model, self._look, self.layout = look.model, look, layout
         self._names = {plate.name for plate in layout.plates}
+        self.of_minibatches: frozenset[str] = (
+            frozenset()
+        )  # deterministic sites outside the data plates that depend on their rows
         if not layout.plates:
             super().__init__(supports=supports, log_prior=self._outside)
         elif layout.shared:
@@ -125,9 +129,9 @@ class NumPyroPosterior(Posterior):
         else:
             super().__init__(supports=supports, gradient=self._gradient, data=SeveralPlates(layout.plates))
 
-    @property
-    def knows_shapes(self) -> bool:
-        return True
+    @cached_property
+    def shapes(self) -> PyTree:
+        return jax.eval_shape(self._draw, jax.random.key(0))
 
     def log_density(self, theta: PyTree, rows: Any = None) -> jax.Array:
         """log p(theta, data), from all the data or, without bias, from the given rows of every data plate."""
@@ -152,11 +156,17 @@ class NumPyroPosterior(Posterior):
         return jax.jit(start)
 
     def deterministics(self, theta: PyTree) -> dict[str, jax.Array]:
-        """The model's deterministic sites at theta; those inside a data plate belong to a minibatch, and are left out."""
-        trace = self._run(theta, self._no_rows())
+        """The model's deterministic sites at theta; those that belong to a minibatch are left out.
+
+        Those are the ones inside a data plate, and the ones outside that depend on its rows.
+        """
+        sites = self._deterministic_sites(theta, self._no_rows())
+        return {name: value for name, value in sites.items() if name not in self.of_minibatches}
+
+    def _deterministic_sites(self, theta: PyTree, rows: dict[str, jax.Array]) -> dict[str, jax.Array]:
         return {
             name: jnp.asarray(site["value"])
-            for name, site in trace.items()
+            for name, site in self._run(theta, rows).items()
             if site["type"] == "deterministic" and not self._frames(site)
         }
 
@@ -485,6 +495,18 @@ def _check_start(posterior: NumPyroPosterior) -> None:
             )
 
 
+def _changing_with_rows(posterior: NumPyroPosterior) -> frozenset[str]:
+    """The deterministic sites outside the data plates whose values are others for other rows."""
+    plates = posterior.layout.plates
+    if not plates:
+        return frozenset()
+    theta, sites = posterior.start(jax.random.key(0)), jax.jit(posterior._deterministic_sites)
+    last = {plate.name: jnp.array([plate.size - 1]) for plate in plates}
+    some = {plate.name: jnp.arange(min(plate.size, plate.batch_size)) for plate in plates}
+    first, *others = [jax.tree.map(np.asarray, sites(theta, rows)) for rows in (posterior._no_rows(), last, some)]
+    return frozenset(name for name, value in first.items() if any(not np.array_equal(value, x[name]) for x in others))
+
+
 def _not_finite(name: str, kind: str, log_prob: np.ndarray, value: np.ndarray, theta: dict) -> str:
     bad = np.argwhere(~np.isfinite(log_prob))
     where = (
@@ -521,7 +543,8 @@ def _base(fn: Any) -> Any:
 
 
 def _is_latent(site: dict) -> bool:
-    return site["type"] == "sample" and not site["is_observed"]
+    """Whether it is sampled: a Delta has its value already."""
+    return site["type"] == "sample" and not site["is_observed"] and not isinstance(_base(site["fn"]), dist.Delta)
 
 
 def _is_observed(site: dict) -> bool:

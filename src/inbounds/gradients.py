@@ -125,13 +125,13 @@ class _Minibatch:
 
     def _halves(self, state: Any, theta: PyTree, batch: PyTree) -> tuple[PyTree, PyTree]:
         """Two half batches cost what one whole costs; half their difference has the variance of their mean."""
-        total = _batch_size(batch)
-        half = _half(total)
+        lengths = _lengths(batch)
+        total, half = lengths[0], _half(min(lengths))
         if self.is_plain and self.posterior.gradient is None and trees.size(theta) <= total:
             return self._one_pass(theta, batch, total)
-        first = self.gradient(state, theta, jax.tree.map(lambda x: x[:half], batch))
-        second = self.gradient(state, theta, jax.tree.map(lambda x: x[half:], batch))
-        share = half / total
+        first = self.gradient(state, theta, jax.tree.map(lambda x: x[: len(x) // 2], batch))
+        second = self.gradient(state, theta, jax.tree.map(lambda x: x[len(x) // 2 :], batch))
+        share = half / total if len(set(lengths)) == 1 else 0.5  # rows of several plates are no halves of one batch
         value = jax.tree.map(lambda a, b: share * a + (1 - share) * b, first, second)
         return value, jax.tree.map(lambda a, b: share * (1 - share) * jnp.square(a - b), first, second)
 
@@ -151,7 +151,13 @@ class _Minibatch:
 
     def _per_example(self, state: Any, theta: PyTree, batch: PyTree) -> tuple[PyTree, PyTree]:
         """Exact within-batch variance of the terms: for cheap per-example gradients."""
-        total = _batch_size(batch)
+        lengths = _lengths(batch)
+        total = lengths[0]
+        if len(set(lengths)) > 1 or total < 2:
+            raise ValueError(
+                f'variance="per_example" needs a minibatch of at least 2 rows, as many of each array; got {lengths}. Use a larger batch, or '
+                'gradient=ib.gradients.minibatch(variance="halves").'
+            )
         one = partial(self.gradient, state, theta)
         each = jax.vmap(lambda row: one(jax.tree.map(lambda x: x[None], row)))(batch)
         value = jax.tree.map(lambda g: jnp.mean(g, axis=0), each)
@@ -225,7 +231,7 @@ class _ControlVariate(_Minibatch):
         super().__init__(posterior, variance, smoothing)
         self.center = center
         self.refresh_every = every
-        self.config = (*self.config, every, None if center is None else id(center))
+        self.config = (*self.config, every, None if center is None else trees.Given(center))
         self.at_center = None  # the full-data gradient there, where it has to be known beforehand
         if is_stream(posterior.data):
             if center is None:
@@ -404,14 +410,15 @@ def _scale(posterior: Posterior, batch_size: int) -> float:
     return 1.0 if posterior.num_data is None else posterior.num_data / batch_size
 
 
-def _batch_size(batch: PyTree) -> int:
+def _lengths(batch: PyTree) -> list[int]:
+    """How many rows each array of a minibatch has."""
     leaves = jax.tree.leaves(batch)
-    if not leaves or leaves[0].ndim == 0:
+    if not leaves or any(leaf.ndim == 0 for leaf in leaves):
         raise ValueError(
             "The variance of the gradient cannot be estimated from a minibatch without a leading axis. Give the "
             'variance (noise_correction=value) or use gradient=ib.gradients.minibatch(variance="successive").'
         )
-    return leaves[0].shape[0]
+    return [leaf.shape[0] for leaf in leaves]
 
 
 def _any_nonzero(tree: PyTree) -> jax.Array:

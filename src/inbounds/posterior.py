@@ -95,10 +95,14 @@ class Posterior:
         """The data as JAX arrays: put on the device once, for all runs (`jnp.asarray` would hold a second copy for a while)."""
         return jax.device_put(self.data)
 
-    @property
-    def knows_shapes(self) -> bool:
-        """Whether `start` has the shapes of theta: priors know them, supports alone do not."""
-        return self.priors is not None
+    @cached_property
+    def shapes(self) -> PyTree:
+        """The shapes of theta, a tree of `jax.ShapeDtypeStruct`; None where there are supports alone, which do not say."""
+        if self.priors is None:
+            return None
+        return jax.tree.map(
+            lambda prior: jax.ShapeDtypeStruct(prior.shape(), float), self.priors, is_leaf=is_distribution
+        )
 
     def deterministics(self, theta: PyTree) -> dict[str, jax.Array]:
         """What else has a posterior: named functions of theta. None but in models that declare some."""
@@ -209,6 +213,11 @@ def _check_priors(priors: PyTree) -> PyTree:
             raise ValueError(
                 f"The prior of {name!r}, {type(prior).__name__}, is discrete: gradients do not exist for it. Sum it out "
                 "of the likelihood, or give it a continuous relaxation."
+            )
+        if isinstance(base_of(prior), dist.Delta | dist.ImproperUniform):
+            raise ValueError(
+                f"The prior of {name!r}, {type(base_of(prior)).__name__}, is no law to draw from. Put a value that is known into the "
+                "likelihood; give anything else a proper prior, or `supports` and a `log_prior` in the place of priors."
             )
         _check_support(name, prior.support)
     return priors

@@ -328,3 +328,14 @@ def test_without_grain_the_error_names_the_extra(monkeypatch):
     source = ib.data.stream({"x": np.zeros(3)}).batches(1, "epochs")
     with pytest.raises(ImportError, match=r'pip install "inbounds\[stream\]"'):
         source.feed(jax.random.key(0), 1, 1, 1)
+
+
+def test_a_cache_of_arrays_is_refused_for_others_of_the_same_shape(tmp_path):
+    for name, mean in (("one", 0.0), ("two", 50.0)):
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(0).normal(mean, size=(500, 2)).astype(np.float32))
+    one, two = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("one", "two"))
+    ib.data.stream({"x": one}, cache=tmp_path / "cache")
+    ib.data.stream({"x": one}, cache=tmp_path / "cache")
+    for other in ({"x": two}, {"z": one}):
+        with pytest.raises(DataError, match="holds rows of other files"):
+            ib.data.stream(other, cache=tmp_path / "cache")

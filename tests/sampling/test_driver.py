@@ -13,6 +13,7 @@ from numpyro.distributions import constraints
 
 import inbounds as ib
 from inbounds.data.arrays import NoData
+from inbounds.sampling import driver
 from inbounds.sampling import program as compiled
 from tests.models_for_tests import compilations, linear_regression, poisson_rates
 
@@ -347,3 +348,47 @@ def test_short_kernels_are_launched_together(platform, numbers, steps_a_turn, ru
     program = compiled.Program(ib.sgld(GAMMA), NoData(), None, None, num_chains=1, thin=100, dimension=numbers)
     assert program.unroll == steps_a_turn
     assert compiled.chunk_runner(program) is getattr(compiled, runner)
+
+
+def counts():
+    return ib.Posterior(
+        {"m": dist.Normal(0.0, 10.0)},
+        lambda theta, batch: dist.Normal(theta["m"], 1.0).log_prob(batch),
+        np.arange(100, dtype=np.float32),
+    )
+
+
+def test_all_the_data_have_no_noise_to_correct_for():
+    with pytest.raises(ValueError, match="every step uses all the data"):
+        ib.sample(ib.sgld(counts(), noise_correction=True), 1e-3, 10, progress=False)
+    ib.sample(ib.sgld(counts(), noise_correction=True), 1e-4, 10, batch_size=10, progress=False)
+    ib.sample(ib.sgld(counts(), noise_correction=1.0), 1e-4, 10, progress=False)  # a variance of 1, given
+
+
+@pytest.mark.parametrize("kernel", [ib.sgnht, lambda posterior: ib.sgld(posterior, noise_correction=1.0)])
+def test_no_batch_size_means_all_the_data_for_every_kernel(kernel):
+    size, batching = driver._minibatches(kernel(counts()), None, None)
+    assert (size, batching) == (None, "epochs")
+    assert driver._minibatches(kernel(counts()), 10, None) == (10, "replacement")
+
+
+@pytest.mark.parametrize("given", [{"batch_size": 5}, {"batching": "epochs"}])
+def test_data_that_make_their_own_minibatches_take_no_settings(given):
+    posterior = ib.Posterior(
+        supports={"x": dist.constraints.real},
+        gradient=lambda theta, z: {"x": z - theta["x"]},
+        data=ib.data.Generated(lambda key: jax.random.normal(key)),
+    )
+    with pytest.raises(ValueError, match="make their own minibatches"):
+        ib.sample(ib.sgld(posterior), 1e-2, 10, progress=False, **given)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    whole = {"thin": np.int64(2), "burn_in": np.int64(4), "num_chains": np.int32(2), "seed": np.uint8(3)}
+    arguments = dict(batch_size=np.int64(10), checkpoint=tmp_path, progress=False, **whole)
+    first = ib.sample(ib.sgld(counts()), 1e-4, np.int64(20), **arguments)
+    plain = {name: int(value) for name, value in whole.items()}
+    again = ib.sample(
+        ib.sgld(counts()), 1e-4, 20, batch_size=10, checkpoint=tmp_path, resume=True, progress=False, **plain
+    )
+    np.testing.assert_array_equal(first.theta["m"], again.theta["m"])

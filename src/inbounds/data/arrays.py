@@ -320,8 +320,10 @@ def _as_array(leaf: Any) -> Any:
     """Keep JAX arrays where they are; everything else becomes NumPy in the precision that JAX computes in."""
     if isinstance(leaf, jax.Array):
         return leaf
+    if np.ma.is_masked(leaf):
+        raise ValueError("Data hold masked values, which arrays of JAX cannot. Remove or impute those rows.")
     array = np.asarray(leaf)
-    if array.dtype == object or array.dtype.kind in "USV":
+    if array.dtype == object or array.dtype.kind in "USVMm":
         raise ValueError(f"Data must be numeric arrays; got dtype {array.dtype}. Encode categories as integers.")
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.dtype.kind in "iu" and array.size and dtype.itemsize < array.dtype.itemsize:

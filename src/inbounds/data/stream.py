@@ -44,6 +44,7 @@ BUFFERS = 3  # one in use, one ready, one being filled
 MOST_STEPS = 4_096  # in a buffer
 MOST_MAPPED = 1 << 29  # rows that 32 bits can do arithmetic on
 GROUP = 64  # batches with replacement that are drawn at once
+LOOKED_AT = 1_000  # rows of an array by which a cache knows it again
 
 
 def stream(
@@ -431,7 +432,7 @@ def _words(key: jax.Array) -> tuple[int, ...]:
 
 
 def _origin(where: Any, columns: Any) -> str:
-    """What a cache was made from: names, sizes and times of the files, and the columns."""
+    """What a cache was made from: names, sizes and times of the files, or some rows of the arrays, and what they are called."""
     from inbounds.data.pieces import find_files
 
     files: list[tuple] = []
@@ -441,8 +442,12 @@ def _origin(where: Any, columns: Any) -> str:
                 status = path.stat()
                 files.append((path.name, status.st_size, status.st_mtime_ns))
         else:
-            files.append((str(leaf.dtype), leaf.shape))
-    return hashlib.sha256(json.dumps([files, columns], default=str).encode()).hexdigest()
+            some = (
+                np.ascontiguousarray(leaf[np.linspace(0, len(leaf) - 1, LOOKED_AT).astype(int)]) if len(leaf) else leaf
+            )
+            files.append((str(leaf.dtype), leaf.shape, hashlib.sha256(some).hexdigest()))
+    made_from = [files, columns] if isinstance(where, str | os.PathLike) else [str(jax.tree.structure(where)), files]
+    return hashlib.sha256(json.dumps(made_from, default=str).encode()).hexdigest()
 
 
 def _grain() -> Any:

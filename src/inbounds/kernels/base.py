@@ -24,7 +24,7 @@ from inbounds.gradients import Gradient, GradientEstimator, GradientFactory, sum
 from inbounds.posterior import Posterior
 from inbounds.preconditioners import Preconditioner, as_preconditioner
 from inbounds.space import Space
-from inbounds.trees import PyTree
+from inbounds.trees import Given, PyTree
 
 
 class Info(NamedTuple):
@@ -348,22 +348,6 @@ def _hashable(value: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-class Given:
-    """A tree of arrays among a kernel's options, compared by identity."""
-
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Given) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __repr__(self) -> str:
-        return "given"
 
 
 __all__ = [

@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import trees
-from inbounds.data.arrays import Held, source_for
+from inbounds.data.arrays import Held, is_source, is_stream, source_for
 from inbounds.data.spread import SpreadRows
 from inbounds.kernels.base import Kernel, as_parameters
 from inbounds.noise import PARITY, ROTATIONS, threefry
-from inbounds.posterior import is_distribution
 from inbounds.sampling import health
 from inbounds.sampling.collect import as_collector
 from inbounds.sampling.devices import (
@@ -105,11 +104,14 @@ def sample(
         LostProcessError: another process of the run has ended.
     """
     _check_run(kernel, num_steps, burn_in, thin, num_chains, seed)
+    # NumPy's whole numbers are Python's from here on: those can be written to checkpoints.
+    num_steps, burn_in, thin, num_chains, seed = map(int, (num_steps, burn_in, thin, num_chains, seed))
+    batch_size = int(batch_size) if isinstance(batch_size, np.integer) else batch_size
     posterior = kernel.posterior
     layout = as_layout(devices)
     if layout is not None:
         layout.check(posterior, kernel.estimator, num_chains)
-    words = _derived(_words_of(int(seed)), 4)
+    words = _derived(_words_of(seed), 4)
     _, batch_words, start_words, shuffle_words = words
     keys = Keys(*_derived(words[:2], num_chains))
     schedule, size = _check_step_size(step_size, num_steps, num_chains)
@@ -117,7 +119,7 @@ def sample(
     starts = _starts(kernel, init, num_chains, start_words, layout)
     _check_phases(schedule, num_steps, burn_in, thin)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), starts)
-    wanted = posterior.batch_size if batch_size is None else batch_size, _batching(kernel, batching)
+    wanted = _minibatches(kernel, batch_size, batching)
     if layout is not None:
         source = layout.source(posterior, *wanted, one)
     else:
@@ -146,7 +148,7 @@ def sample(
     if hasattr(source, "feed"):  # data from disk: arrays come buffer by buffer
         run.feed = source.feed(as_key(batch_words), num_chains, program.block_steps, num_steps)
     with run.feed:
-        settings = dict(seed=int(seed), init=init, batch_size=wanted[0], batching=wanted[1])
+        settings = dict(seed=seed, init=init, batch_size=wanted[0], batching=wanted[1])
         carry = run.open(Carry(state, collected), store, checkpoint, resume, settings)
         return run.go(carry, progress)
 
@@ -395,10 +397,22 @@ def _throws(on_failure: str) -> bool:
     return on_failure == "raise"
 
 
-def _batching(kernel: Kernel, batching: str | None) -> str:
-    if batching is not None:
-        return batching
-    return "replacement" if kernel.independent_batches else "epochs"
+def _minibatches(kernel: Kernel, batch_size: int | None, batching: str | None) -> tuple[int | None, str]:
+    """How many rows a minibatch has (None: all of them), and how it comes by them."""
+    data, rows = kernel.posterior.data, kernel.posterior.num_data
+    if data is not None and is_source(data) and not is_stream(data) and not (batch_size is None and batching is None):
+        given = f"batch_size={batch_size}" if batch_size is not None else f"batching={batching!r}"
+        raise ValueError(f"{given}, but the data make their own minibatches ({data!r}). Leave it out.")
+    size = kernel.posterior.batch_size if batch_size is None else batch_size
+    everything = rows is not None and not is_stream(data) and size in (None, rows) and batching != "replacement"
+    if everything and dict(kernel.config).get("noise_correction") is True:
+        raise ValueError(
+            "noise_correction=True estimates the noise of minibatches, but every step uses all the data, and its gradient has none. "
+            f"Give a `batch_size` below {rows:,}, or leave `noise_correction` out."
+        )
+    if batching is None:
+        batching = "replacement" if kernel.independent_batches and not everything else "epochs"
+    return size, batching
 
 
 def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[Callable | None, np.ndarray]:
@@ -461,9 +475,9 @@ def _starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray, layou
     draw = kernel.posterior.start if init is None else init
     if _is_function(draw) and layout is not None:
         starts = layout.make_chains(_draw_starts, (draw, num_chains), words)
+        _check_shapes(kernel, starts, 1)
         for own in own_shards(starts):
             kernel.space.check(own)
-        _check_shapes(kernel, starts, 1)
         return starts
     starts = _given_starts(kernel, draw, num_chains, words)
     return starts if layout is None else layout.put_chains(starts)
@@ -476,23 +490,23 @@ def _given_starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray)
         starts = as_parameters(init)
     else:
         one = as_parameters(init)
-        kernel.space.check(one)
         _check_shapes(kernel, one, 0)
+        kernel.space.check(one)
         return jax.tree.map(partial(_repeated, num_chains), one)
-    kernel.space.check(starts)
     _check_shapes(kernel, starts, 1)
+    kernel.space.check(starts)
     return starts
 
 
 def _check_shapes(kernel: Kernel, starts: PyTree, leading: int) -> None:
     """A start of another shape than its prior would be another model: one number where there are three has its prior counted three times."""
-    if kernel.posterior.priors is None:
+    shapes = kernel.posterior.shapes
+    if shapes is None or jax.tree.structure(shapes) != jax.tree.structure(starts):  # of which `Space.check` speaks
         return
-    priors = jax.tree_util.tree_leaves_with_path(kernel.posterior.priors, is_leaf=is_distribution)
-    for (path, prior), leaf in zip(priors, jax.tree.leaves(starts), strict=True):
-        if leaf.shape[leading:] != prior.shape():
+    for (path, like), leaf in zip(jax.tree_util.tree_leaves_with_path(shapes), jax.tree.leaves(starts), strict=True):
+        if leaf.shape[leading:] != like.shape:
             raise ValueError(
-                f"{trees.variable_name(path)!r} starts with shape {leaf.shape[leading:]}, but its prior has shape {prior.shape()}. Give "
+                f"{trees.variable_name(path)!r} starts with shape {leaf.shape[leading:]}, but its prior has shape {like.shape}. Give "
                 "`init` that shape, with a leading axis of `num_chains` if every chain has a start of its own."
             )
 
@@ -516,14 +530,11 @@ def _draw_starts(draw: Callable[[jax.Array], PyTree], num_chains: int, words: ja
 
 def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
     """Whether `init` holds one start a chain: only where the priors say what shape one start has."""
-    if kernel.posterior.priors is None:
+    shapes = kernel.posterior.shapes
+    if shapes is None or jax.tree.structure(shapes) != jax.tree.structure(init):
         return False
-    priors, treedef = jax.tree.flatten(kernel.posterior.priors, is_leaf=is_distribution)
-    structure: Any = treedef
-    if structure != jax.tree.structure(init):
-        return False
-    shapes = [(num_chains, *prior.shape()) for prior in priors]
-    return all(np.shape(x) == shape for x, shape in zip(jax.tree.leaves(init), shapes, strict=True))
+    leaves = zip(jax.tree.leaves(init), jax.tree.leaves(shapes), strict=True)
+    return all(np.shape(x) == (num_chains, *like.shape) for x, like in leaves)
 
 
 @partial(jax.jit, static_argnums=0)
