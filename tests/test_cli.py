@@ -218,3 +218,13 @@ def test_tune_searches_the_step_size_of_a_function_in_a_file(tmp_path):
     done = invoke("tune", f"{file}:loss", "--low", 1e-4, "--high", 1, "--trials", 15)
     assert done.exit_code == 0
     assert "step_size=" in done.output
+
+
+def test_a_search_in_which_everything_diverged_is_one_line(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "model.py"
+    file.write_text("def loss(step_size):\n    return float('nan')\n")
+    monkeypatch.setattr(sys, "argv", ["inbounds", "tune", f"{file}:loss", "--trials", "2"])
+    with pytest.raises(SystemExit) as error:
+        cli.main()
+    assert error.value.code == 2
+    assert "none of the 2 trials" in capsys.readouterr().err

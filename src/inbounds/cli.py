@@ -266,14 +266,17 @@ def nmf_predict(
     level: Annotated[float, typer.Option(min=0.01, max=0.999, help="Of the interval.")] = 0.9,
 ) -> None:
     """Predicted ratings with their intervals, as CSV on standard output."""
+    import csv
+
     model = _load_nmf(run)
     wanted = _read_pairs(Path(pairs[0])) if len(pairs) == 1 and Path(pairs[0]).is_file() else _split_pairs(pairs)
     users, items = _as_labels(wanted[0], model.user_ids_), _as_labels(wanted[1], model.item_ids_)
     mean, std, known = model.predict(users, items, return_std=True, return_known=True)
     low, high = model.predict_interval(users, items, level)
-    typer.echo("user,item,rating,std,low,high,known")
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(("user", "item", "rating", "std", "low", "high", "known"))
     for row in zip(*wanted, mean, std, low, high, known, strict=True):
-        typer.echo(",".join([row[0], row[1], *(f"{value:.4f}" for value in row[2:6]), "yes" if row[6] else "no"]))
+        table.writerow((row[0], row[1], *(f"{value:.4f}" for value in row[2:6]), "yes" if row[6] else "no"))
 
 
 @nmf.command("recommend")
@@ -328,7 +331,7 @@ def _read_pairs(file: Path) -> tuple[list[str], list[str]]:
     users, items = [], []
     with file.open(newline="", encoding="utf-8") as stream:
         for number, row in enumerate(csv.reader(stream), 1):
-            if not row or (number == 1 and row[0].strip().lower() in ("user", "userid", "user_id")):
+            if not row or (number == 1 and row[0].strip().lower() in ("user", "users", "userid", "user_id")):
                 continue
             if len(row) < 2:
                 raise ValueError(f"{file}, line {number}: expected user,item; got {','.join(row)!r}.")
@@ -459,11 +462,11 @@ def tune_command(
 
     The loss is yours: a Python function of the step size. A trial that goes non-finite is pruned.
     """
-    from inbounds.tuning import StorageError, tune
+    from inbounds.tuning import NothingFoundError, StorageError, tune
 
     try:
         found = tune(load_function(objective), low, high, trials, seed, storage, name=name)
-    except StorageError as error:
+    except (NothingFoundError, StorageError) as error:
         raise ValueError(str(error)) from None
     typer.echo(repr(found))
     if found.at_edge:

@@ -84,11 +84,21 @@ class Posterior:
         self._log_prior = log_prior
         self.log_likelihood = log_likelihood
         self.gradient = gradient
-        self.data = check_data(data)
-        self.num_data = num_data(self.data)
+        self.data = data
         self.batch_size: int | None = None  # rows a minibatch where `sample` is not told; None: all of them
         self.checked: set = set()  # shapes that `check_likelihood` has passed
         self.paces: dict = {}  # how many blocks a chunk had at the end of a run, by program
+
+    @property
+    def data(self) -> PyTree:
+        """The data as arrays, or what makes minibatches of them. Others of the same shapes may take their place between two runs."""
+        return self._data
+
+    @data.setter
+    def data(self, data: PyTree) -> None:
+        self._data = check_data(data)
+        self.num_data = num_data(self._data)
+        self.__dict__.pop("placed_data", None)
 
     @cached_property
     def placed_data(self) -> PyTree:

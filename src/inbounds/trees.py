@@ -30,6 +30,12 @@ def variable_name(path: tuple) -> str:
     return "/".join(parts) or "theta"
 
 
+def alike(tree: PyTree, other: PyTree) -> bool:
+    """Whether two trees have the same structure."""
+    structure: Any = jax.tree.structure(tree)
+    return structure == jax.tree.structure(other)
+
+
 def broadcast_prefix(prefix: PyTree, tree: PyTree, is_leaf: Callable | None = None) -> PyTree:
     """Repeat each leaf of `prefix` over the subtree of `tree` below it."""
     return jax.tree.map(lambda p, sub: jax.tree.map(lambda _: p, sub), prefix, tree, is_leaf=is_leaf)

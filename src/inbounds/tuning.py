@@ -77,6 +77,10 @@ class Integer(NamedTuple):
 Parameter = LogUniform | Uniform | Integer
 
 
+class NothingFoundError(RuntimeError):
+    """No trial had a finite loss."""
+
+
 class StorageError(RuntimeError):
     """The database of a study cannot be reached or used. The message shows nothing secret of its URL."""
 
@@ -198,7 +202,7 @@ def tune(
 
     Raises:
         TuningInterrupted: on Ctrl-C, with the best so far as `.result`.
-        RuntimeError: when no trial had a finite loss.
+        NothingFoundError: when no trial had a finite loss.
         StorageError: when the database cannot be reached.
     """
     space = _space(low, high, parameters)
@@ -223,7 +227,7 @@ def _search(search: "_Search", call: Callable, trials: int, batch: int, progress
             raise TuningInterrupted(search.result(), search.finished(), trials) from None
     result = search.result()
     if result is None:
-        raise RuntimeError(
+        raise NothingFoundError(
             f"none of the {search.finished()} trials of {search.name!r} had a finite loss in {_describe(search.space)}; "
             "lower the upper end of the range, and check the objective at one small value by hand."
         )

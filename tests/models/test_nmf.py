@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 from scipy import stats
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
+from sklearn.model_selection import cross_val_score
 
 import inbounds as ib
 from inbounds.data.ratings import Ratings
@@ -312,3 +313,50 @@ def test_every_form_of_ratings_is_the_same(ratings):
 def test_wrong_parameters_are_named(ratings, parameters, message):
     with pytest.raises(ValueError, match=message):
         ib.models.BayesianNMF(**parameters).fit(ratings)
+
+
+def test_parameters_from_a_grid_survive_a_file(ratings, tmp_path):
+    model = ib.models.BayesianNMF(np.int64(2), iterations=np.int64(40), random_state=np.int64(5), progress=False)
+    again = ib.models.BayesianNMF.load(model.fit(ratings).save(tmp_path / "model.npz"))
+    assert again.get_params() == model.get_params()
+
+
+def test_scikit_learn_can_cross_validate_it():
+    user, item, rating = table()
+    model = ib.models.BayesianNMF(2, iterations=40, progress=False)
+    assert is_regressor(model)
+    assert np.all(np.isfinite(cross_val_score(model, np.stack([user, item], axis=1), rating, cv=2)))
+
+
+def test_what_was_held_out_is_not_recommended(ratings):
+    order = np.random.default_rng(0).permutation(len(ratings))
+    train, held_out = ratings.select(np.sort(order[100:])), ratings.select(np.sort(order[:100]))
+    model = ib.models.BayesianNMF(2, iterations=40, progress=False).fit(train, eval_set=held_out)
+    for user, item in zip(held_out.user_ids[held_out.user], held_out.item_ids[held_out.item], strict=True):
+        assert item not in model.recommend(user, ITEMS).items
+
+
+def test_a_list_of_rows_is_one_of_rows():
+    rows = [[1, 10, 5.0], [2, 20, 3.0], [3, 30, 4.0]]
+    for form in (rows, np.array(rows), tuple(np.array(rows).T)):
+        found = as_ratings(form)
+        assert found.user_ids.tolist() == [1, 2, 3]
+        assert found.rating.tolist() == [5.0, 3.0, 4.0]
+
+
+def test_something_is_left_to_fit(ratings):
+    few = ratings.select(np.arange(25))
+    assert ib.models.BayesianNMF(2, iterations=20, validation=0.99, progress=False).fit(few).draws_["W"].size
+
+
+def test_large_ratings_do_not_overflow_the_kept_draws():
+    user, item, rating = table()
+    model = ib.models.BayesianNMF(1, iterations=40, progress=False).fit((user, item, 1e10 * (rating + 1)))
+    assert np.all(np.isfinite(model.predict(user[:5], item[:5])))
+
+
+def test_all_the_ratings_in_a_step_have_no_noise_to_correct_for(ratings):
+    model = ib.models.BayesianNMF(2)
+    factors = FactorModel.of(ratings, 2)
+    assert dict(model._kernel(factors, ratings, len(ratings)).config)["noise_correction"] is False
+    assert dict(model._kernel(factors, ratings, len(ratings) - 1).config)["noise_correction"] is not False

@@ -66,3 +66,12 @@ def test_mistakes_are_one_line(folder, capsys, monkeypatch):
         with pytest.raises(SystemExit):
             cli.main()
         assert message in capsys.readouterr().err
+
+
+def test_labels_with_commas_are_quoted(tmp_path):
+    lines = [f'"Doe, {k % 7}",{k % 5},{k % 4 + 1}' for k in range(35)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+    (tmp_path / "pairs.csv").write_text('users,items\n"Doe, 1",2\n')
+    invoke("nmf", "fit", tmp_path / "ratings.csv", "--rank", 2, "--iterations", 200, "--out", tmp_path / "run")
+    rows = list(csv.DictReader(io.StringIO(invoke("nmf", "predict", tmp_path / "run", tmp_path / "pairs.csv").output)))
+    assert [(row["user"], row["item"], row["known"]) for row in rows] == [("Doe, 1", "2", "yes")]

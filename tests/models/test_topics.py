@@ -190,3 +190,30 @@ def test_what_cannot_be_fitted_is_refused(options, X, message):
 def test_documents_of_another_vocabulary_are_refused(fitted):
     with pytest.raises(ValueError, match="expecting 40 features"):
         fitted.transform(np.ones((2, 41)))
+
+
+def test_each_batch_of_a_stream_counts():
+    words = np.r_[np.ones(10), np.zeros(10)] / 10
+    generator = np.random.default_rng(0)
+    model = LDA(2, batch_size=20, progress=False, total_samples=60)
+    for place, law in enumerate([words] * 5 + [words[::-1]] * 20):
+        model.partial_fit(generator.multinomial(40, law, 60))
+        if place == 4:
+            assert np.all(model.components_[:, :10].sum(axis=1) > 0.8)
+    assert np.any(model.components_[:, :10].sum(axis=1) < 0.3)
+
+
+@pytest.mark.parametrize("documents", [1, 60])
+def test_documents_that_fit_one_minibatch_can_be_fitted(documents):
+    counts = np.random.default_rng(0).multinomial(40, np.ones(20) / 20, documents)
+    assert LDA(2, max_iter=3, progress=False).fit(counts).components_.shape == (2, 20)
+    assert LDA(2, max_iter=3, progress=False).partial_fit(counts).components_.shape == (2, 20)
+
+
+def test_parameters_from_a_grid_survive_a_file(tmp_path):
+    counts = np.random.default_rng(0).multinomial(40, np.ones(20) / 20, 60)
+    options = {"n_components": np.int64(2), "doc_topic_prior": np.float32(0.25)}
+    model = LDA(max_iter=3, progress=False, **options).fit(counts)
+    again = LDA.load(model.save(tmp_path / "model.npz"))
+    assert again.get_params() | options == again.get_params()
+    np.testing.assert_array_equal(again.components_, model.components_)

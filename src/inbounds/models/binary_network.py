@@ -601,7 +601,7 @@ def _scaling(X: np.ndarray, scaling: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _hold_out(rows: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers to fit on, and to watch; none are held out of fewer than 20 rows."""
-    count = round(share * rows) if rows >= 20 else 0
+    """Row numbers to fit on, at least one, and to watch; none are held out of fewer than 20 rows."""
+    count = min(round(share * rows), rows - 1) if rows >= 20 else 0
     order = np.random.default_rng(seed).permutation(rows)
     return np.sort(order[count:]), np.sort(order[:count])

@@ -62,7 +62,8 @@ class Estimator:
 
     def _write(self, path: str | os.PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
         """An npz file: the arrays, and a JSON header with the parameters that JSON can hold."""
-        kept = {name: value for name, value in self.get_params().items() if _is_plain(value)}
+        parameters = {name: _plain(value) for name, value in self.get_params().items()}
+        kept = {name: value for name, value in parameters.items() if _is_plain(value)}
         header = {"format": self._format, "version": self._version, "parameters": kept} | header
         buffer = io.BytesIO()
         named: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)} | arrays
@@ -112,6 +113,13 @@ def is_whole(value: Any) -> bool:
 def is_interactive() -> bool:
     """A terminal or a notebook, where progress is worth printing."""
     return "ipykernel" in sys.modules or sys.stdout.isatty()
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays, as grids of parameters are made of, as Python's."""
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _is_plain(value: Any) -> bool:

@@ -101,19 +101,26 @@ class Curve:
 
 @dataclass(frozen=True)
 class Latest:
-    """Collector: the latest draw in half precision, and how many there were."""
+    """Collector: the latest draw, in the precision in which it is kept, and how many there were."""
+
+    dtype: str
 
     def init(self, theta: PyTree) -> Any:
-        return jnp.zeros((), jnp.int32), self._half(theta)
+        return jnp.zeros((), jnp.int32), self._rounded(theta)
 
     def update(self, state: Any, theta: PyTree) -> Any:
-        return state[0] + 1, self._half(theta)
+        return state[0] + 1, self._rounded(theta)
 
     def result(self, state: Any) -> Any:
         return state
 
-    def _half(self, theta: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: leaf.astype(jnp.float16), theta)
+    def _rounded(self, theta: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf.astype(self.dtype), theta)
+
+
+def kept_dtype(model: FactorModel) -> str:
+    """Of the draws that are kept: half precision, which ends at 65,504, unless factors are large."""
+    return "float16" if model.typical_factor < 100 else "float32"
 
 
 # -- the estimator ------------------------------------------------------------------------------------------------
@@ -195,6 +202,17 @@ class BayesianNMF(Estimator):
         self.progress = progress
         self.random_state = random_state
 
+    def __sklearn_tags__(self) -> Any:
+        """Asked for by scikit-learn alone, so it is there when this runs."""
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=False),
+            regressor_tags=RegressorTags(),
+            input_tags=InputTags(),
+        )
+
     def fit(self, X: Any, y: Any = None, *, eval_set: Any = None) -> BayesianNMF:
         """Sample factors for ratings; returns self.
 
@@ -211,16 +229,16 @@ class BayesianNMF(Estimator):
             train, held_out = _hold_out(ratings, self.validation, seed)
         else:
             train, held_out = ratings, _known(as_ratings(eval_set), ratings)
-        self.model_ = model = FactorModel.of(train, self.rank, self.likelihood, self.offsets, self.prior_rate)
+        self.model_ = model = FactorModel.of(train, int(self.rank), self.likelihood, self.offsets, self.prior_rate)
         self.user_ids_, self.item_ids_ = ratings.user_ids, ratings.item_ids
         self.range_ = (float(ratings.rating.min()), float(ratings.rating.max()))
-        self._seen = _rated(ratings)
+        self._seen = _rated(ratings) if eval_set is None else _rated(ratings) + _rated(held_out)
 
         # Kept draws are nearest at the end of the run, half as far apart as if they were spread evenly.
         spacing = min(max(EVALUATE_EVERY[0], self.iterations // (2 * self.keep)), self.iterations)
         thin = min(EVALUATE_EVERY[1], spacing)
         draws = self.iterations // thin
-        collectors: dict[str, Any] = {"latest": Latest()}
+        collectors: dict[str, Any] = {"latest": Latest(kept_dtype(model))}
         if len(held_out):
             user, item, rating = map(jnp.asarray, (held_out.user, held_out.item, held_out.rating))
             collectors["curve"] = Curve(model, user, item, rating, draws)
@@ -388,7 +406,8 @@ class BayesianNMF(Estimator):
         if callable(self.kernel):
             return self.kernel(posterior)
         scales = model.preconditioner(ratings, self.transform)
-        noise = model.gradient_variance(ratings, batch_size) if self.noise_correction else False
+        corrects = self.noise_correction and batch_size < len(ratings)
+        noise = model.gradient_variance(ratings, batch_size) if corrects else False
         transforms = model.transforms(self.transform)
         return KERNELS[self.kernel](posterior, transforms, preconditioner=scales, noise_correction=noise)
 
@@ -474,9 +493,9 @@ def as_ratings(X: Any, y: Any = None) -> Ratings:
     """Ratings from any of the forms that `BayesianNMF.fit` takes."""
     if isinstance(X, Ratings):
         return X
-    if isinstance(X, tuple | list) and len(X) == 3:
+    if isinstance(X, tuple) and len(X) == 3:
         return Ratings.from_columns(*X)
-    if isinstance(X, np.ndarray) or y is not None:
+    if isinstance(X, np.ndarray | list) or y is not None:
         columns = np.asarray(X)
         width = 3 if y is None else 2
         if columns.ndim != 2 or columns.shape[1] != width:
@@ -507,7 +526,8 @@ class _Watcher:
         self.prints = self.call is None and bool(progress) and is_interactive()
         self.iterations = iterations
         self.wanted = np.ceil(draws * np.sqrt(np.arange(1, keep + 1) / keep))  # numbers of draws, from 1
-        self.draws = {name: np.empty((keep, *_with_room(model, name)), np.float16) for name in model.shapes}
+        dtype = kept_dtype(model)
+        self.draws = {name: np.empty((keep, *_with_room(model, name)), dtype) for name in model.shapes}
         self.count = self.kept = 0
         self.began = self.told = time.perf_counter()
         self.clock: list[tuple[int, float]] = [(0, 0.0)]
@@ -582,6 +602,8 @@ def _over_draws(model: FactorModel, draws: PyTree, user: jax.Array, item: jax.Ar
 
 def _encode(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Positions in `known`, which is sorted; its length for labels that are not there."""
+    if labels.dtype.kind == "O":
+        labels = np.asarray(labels.tolist())
     if labels.dtype.kind in "US" and known.dtype.kind in "iu":
         raise ValueError(f"Labels were whole numbers in `fit`; got text such as {labels[0]!r}.")
     if labels.dtype.kind not in "US" and known.dtype.kind in "US":
@@ -591,8 +613,8 @@ def _encode(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def _hold_out(ratings: Ratings, share: float, seed: int) -> tuple[Ratings, Ratings]:
-    """Ratings to fit, and to watch; none are held out of fewer than 20."""
-    count = round(share * len(ratings)) if len(ratings) >= 20 else 0
+    """Ratings to fit, at least one, and to watch; none are held out of fewer than 20."""
+    count = min(round(share * len(ratings)), len(ratings) - 1) if len(ratings) >= 20 else 0
     order = np.random.default_rng(seed).permutation(len(ratings))
     return ratings.select(np.sort(order[count:])), ratings.select(np.sort(order[:count]))
 

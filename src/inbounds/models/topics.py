@@ -306,7 +306,7 @@ class LDA(Estimator):
         self._begin(model)
         seed = self._seed()
         run = sample(
-            self._kernel(model, model.posterior(padded(counts)), counts, 1.0),
+            self._kernel(model, model.posterior(padded(counts)), counts, 1.0, corrects=2 <= batch_size < rows),
             self._schedule(float(counts.sum()), steps),
             total,
             burn_in=burn_in,
@@ -347,7 +347,9 @@ class LDA(Estimator):
         tokens = float(counts.sum()) * self.total_samples / rows
         online = getattr(self, "_online", None)
         if online is None or online.posterior.num_data != steps * batch_size:
-            self._online = online = self._kernel(model, model.posterior(documents), counts, self.total_samples / rows)
+            self._online = online = self._kernel(
+                model, model.posterior(documents), counts, self.total_samples / rows, corrects=batch_size > 1
+            )
         online.posterior.data = documents  # the compiled program takes the data as an argument
         passes = max(1, self.total_samples // int(self.batch_size))
         schedule = self._schedule(tokens, passes)
@@ -357,6 +359,7 @@ class LDA(Estimator):
             steps,
             thin=steps,
             batch_size=batch_size,
+            batching="replacement" if online.independent_batches else None,  # a few documents are a sample of many
             seed=(self._seed() + 7_919 * self.n_steps_) % 2**31,
             init=model.inside(self._position),
             progress=False,
@@ -457,9 +460,9 @@ class LDA(Estimator):
         self.components_ = self.topics_.mean(axis=0)
 
     def _kernel(
-        self, model: TopicModel, posterior: Posterior, counts: scipy.sparse.csr_matrix, weight: float
+        self, model: TopicModel, posterior: Posterior, counts: scipy.sparse.csr_matrix, weight: float, corrects: bool
     ) -> Kernel:
-        """The kernel, for documents of which each stands for `weight` ones."""
+        """The kernel, for documents of which each stands for `weight` ones; `corrects`: whether there is noise to correct for."""
         if callable(self.kernel):
             return self.kernel(posterior)
         if self.kernel == "sgrld":
@@ -469,7 +472,7 @@ class LDA(Estimator):
             return baselines.scir(posterior, model.conditional(posterior.num_data))
         factory: Any = {"leimkuhler_matthews": leimkuhler_matthews, "sgld": sgld, "baoab": baoab}[self.kernel]
         if not model.on_simplex:
-            return factory(posterior, self.positive, noise_correction=bool(self.noise_correction))
+            return factory(posterior, self.positive, noise_correction=bool(self.noise_correction) and corrects)
         # The curvature of a coordinate is about the occurrences of its word in the topic: a step of its own for each.
         often = weight * (np.asarray(counts.sum(axis=0)).ravel()[: model.words - 1] + 1) / model.topics
         scale = np.broadcast_to(1 / (1 + often), (model.topics, model.words - 1))

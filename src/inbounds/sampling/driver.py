@@ -501,7 +501,7 @@ def _given_starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray)
 def _check_shapes(kernel: Kernel, starts: PyTree, leading: int) -> None:
     """A start of another shape than its prior would be another model: one number where there are three has its prior counted three times."""
     shapes = kernel.posterior.shapes
-    if shapes is None or jax.tree.structure(shapes) != jax.tree.structure(starts):  # of which `Space.check` speaks
+    if shapes is None or not trees.alike(shapes, starts):  # of the latter speaks `Space.check`
         return
     for (path, like), leaf in zip(jax.tree_util.tree_leaves_with_path(shapes), jax.tree.leaves(starts), strict=True):
         if leaf.shape[leading:] != like.shape:
@@ -531,7 +531,7 @@ def _draw_starts(draw: Callable[[jax.Array], PyTree], num_chains: int, words: ja
 def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
     """Whether `init` holds one start a chain: only where the priors say what shape one start has."""
     shapes = kernel.posterior.shapes
-    if shapes is None or jax.tree.structure(shapes) != jax.tree.structure(init):
+    if shapes is None or not trees.alike(shapes, init):
         return False
     leaves = zip(jax.tree.leaves(init), jax.tree.leaves(shapes), strict=True)
     return all(np.shape(x) == (num_chains, *like.shape) for x, like in leaves)
