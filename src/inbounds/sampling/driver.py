@@ -87,8 +87,10 @@ def sample(
         resume: go on from the latest checkpoint, given the same arguments (`num_steps` may be larger). The draws are those of
             a run that was never interrupted. Starts from the beginning where there is no checkpoint yet.
         batching: "epochs" (shuffled, read as contiguous slices), "replacement" (independent minibatches), or None: the second
-            for kernels that correct for gradient noise, which assume it, the first for all others.
-        chunk_steps: most steps between two looks at the chains; None adapts to the speed of the run.
+            for kernels that correct for gradient noise, which assume it, the first for all others and where a step uses all
+            the data.
+        chunk_steps: most steps between two looks at the chains, or those of one block where a model of few numbers has longer
+            ones (up to 1,024); None adapts to the speed of the run.
         monitor: called between two chunks with the number of steps done and what `collect` has gathered so far.
         on_failure: "raise", or "continue": where a chain becomes non-finite the others go on, and its own draws are NaN.
             For many step sizes tried side by side.
