@@ -197,8 +197,12 @@ def _vector_variance(transform: Any, phi: jax.Array, variance: jax.Array) -> jax
 
     def one(p, v):
         jacobian = jax.jacobian(transform)(p)
-        weights = jnp.square(jacobian) * v.reshape(v.shape + (1,) * event_in)
-        return jnp.sum(weights, axis=tuple(range(event_out)))
+        weights = jacobian * jnp.sqrt(v).reshape(v.shape + (1,) * event_in)
+        if transform.codomain is constraints.positive_definite:
+            # An entry and its mirror image are one number, with one noise: it counts twice, not as two.
+            once = jnp.tril(jnp.ones_like(v), -1) + 0.5 * jnp.eye(v.shape[-1], dtype=v.dtype)
+            weights = (weights + jnp.swapaxes(weights, 0, 1)) * once[..., None]
+        return jnp.sum(jnp.square(weights), axis=tuple(range(event_out)))
 
     batch = phi.ndim - event_in
     for _ in range(batch):
