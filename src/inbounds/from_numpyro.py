@@ -38,7 +38,8 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> NumPyroPosterior
     that are not nested share their rows; nested ones, and those of different sizes, draw theirs independently.
 
     Draws carry the names of the model's sites. `draws.theta` holds the latents, `draws.deterministics()` the deterministic
-    sites that do not depend on the rows of a data plate, `draws.variables()` both, and `numpyro.infer.Predictive(model, draws.flat())` predicts.
+    sites that do not depend on the rows of a data plate, `draws.variables()` both, and
+    `numpyro.infer.Predictive(model, draws.flat())` predicts.
 
     Args:
         model: a function with NumPyro primitives.

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 import tempfile
 
@@ -62,11 +63,16 @@ def chains_and_data():
         checkpoint = ib.Checkpoint(f"{folder}/run", every_seconds=None, every_steps=1_024)
         divided = ib.sample(kernel, devices=both, checkpoint=checkpoint, **few)
         result["traffic of both"] = traffic()
-        resumed = ib.sample(kernel, checkpoint=checkpoint, resume=True, **dict(few, num_steps=2_048))
+        copy = shutil.copytree(f"{folder}/run", f"{folder}/copy")
+        longer = dict(few, num_steps=2_048, resume=True)
+        resumed = ib.sample(kernel, checkpoint=checkpoint, **longer)
+        on_fewer = ib.sample(kernel, devices=ib.Layout(data=2), checkpoint=copy, **longer)
     result["all the data"] = max(
-        float(np.max(np.abs(divided.phi["rate"] - whole.phi["rate"][:, :128]))), distance(whole, resumed)
+        float(np.max(np.abs(divided.phi["rate"] - whole.phi["rate"][:, :128]))),
+        distance(whole, resumed),
+        distance(whole, on_fewer),
     )
-    result["draws"] = [divided.num_draws, resumed.num_draws]
+    result["draws"] = [divided.num_draws, resumed.num_draws, on_fewer.num_draws]
     return result
 
 

@@ -1,6 +1,7 @@
 """Checkpoint and resume: bit for bit the run that was never interrupted, whatever ended it."""
 
 import contextlib
+import json
 import multiprocessing
 import os
 import random
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
+from inbounds.sampling import fingerprint
 from tests.models_for_tests import poisson_rates
 
 pytest.importorskip("orbax.checkpoint")
@@ -175,6 +178,87 @@ def test_the_checkpoint_of_a_kernel_that_kept_something_else_is_refused(folder):
         path.write_text(path.read_text().replace("phi, estimator", "base, estimator"))
     with pytest.raises(ValueError, match=r"state of the kernel is base, .* there and phi, .* here"):
         run(checkpoint=folder, resume=True)
+
+
+def model(y, scale):
+    center = numpyro.sample("center", dist.Normal(0.0, scale))
+    with numpyro.plate("rows", len(y), subsample_size=10) as rows:
+        numpyro.sample("y", dist.Normal(center, 1.0), obs=y[rows])
+
+
+Y = np.linspace(-1.0, 2.0, 30, dtype=np.float32)
+OTHERS = {
+    "data of a NumPyro model": (
+        lambda: ib.from_numpyro(model, Y, scale=1.0),
+        lambda: ib.from_numpyro(model, Y + 1, scale=1.0),
+        r"arguments of the model is 0: float32\[30\] with checksum \w+, scale: 1.0 there and",
+    ),
+    "a number given to a NumPyro model": (
+        lambda: ib.from_numpyro(model, Y, scale=1.0),
+        lambda: ib.from_numpyro(model, Y, scale=2.0),
+        r"arguments of the model is .* scale: 1.0 there and .* scale: 2.0 here",
+    ),
+    "priors": (
+        lambda: ib.Posterior({"a": {"m": dist.Normal(0, 0.1)}, "s": dist.HalfNormal(1.0).expand([2])}),
+        lambda: ib.Posterior({"a": {"m": dist.Normal(3, 0.1)}, "s": dist.HalfNormal(1.0).expand([2])}),
+        r"priors is a/m: Normal\[\]\(loc=0, scale=0.1\), .* there and a/m: Normal\[\]\(loc=3, scale=0.1\), .* here",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_checkpoint_of_other_data_or_priors_is_refused_unless_it_is_too_old_to_tell(name, tmp_path):
+    this, other, difference = OTHERS[name]
+    settings = dict(step_size=1e-3, num_steps=1_024, checkpoint=tmp_path / "c", progress=False)
+    ib.sample(ib.sgld(this()), **settings)
+    with pytest.raises(ValueError, match=f"it is of another run .*{difference}"):
+        ib.sample(ib.sgld(other()), **settings, resume=True)
+    assert ib.sample(ib.sgld(this()), **settings, resume=True).num_draws == 1_024
+    (written,) = (path for path in (tmp_path / "c").rglob("metadata") if "fingerprint" in path.read_text())
+    content = json.loads(written.read_text())
+    for entry in fingerprint.LATER:
+        del content["fingerprint"][entry]
+    written.write_text(json.dumps(content))
+    assert ib.sample(ib.sgld(other()), **settings, resume=True).num_draws == 1_024
+
+
+def test_priors_are_written_in_the_same_words_by_every_process_and_for_every_type_of_their_numbers():
+    """NumPyro keeps the parameters of a distribution in a set."""
+    priors = {
+        "x": dist.InverseGamma(2, np.float32(0.1)),
+        "y": dist.TruncatedNormal(np.zeros(3), 1.0, low=0.0),
+        "z": dist.MixtureSameFamily(dist.Categorical(np.ones(2) / 2), dist.Normal(np.zeros(2), 1.0)),
+    }
+    text = fingerprint._priors(priors)
+    assert text.startswith(
+        "x: InverseGamma[](base_dist=Gamma[](concentration=2, rate=0.1), concentration=2, rate=0.1, "
+    )
+    assert text == fingerprint._priors(priors | {"x": dist.InverseGamma(jax.numpy.asarray(2.0), 0.1)})
+    for name, other in {
+        "y": dist.TruncatedNormal(np.zeros(3), 1.0, low=0.5),
+        "z": dist.MixtureSameFamily(dist.Categorical(np.ones(2) / 2), dist.Normal(np.ones(2), 1.0)),
+    }.items():
+        assert text != fingerprint._priors(priors | {name: other})
+
+
+def test_what_a_model_is_called_with_may_be_anything():
+    names = np.array(["Oslo", "Bergen"], object)
+    leaves = [names, np.float32(0.5), np.zeros((0, 3)), jax.random.key(1), np.arange(10_000), "text", None, np.int64(3)]
+    texts = [fingerprint._argument(leaf) for leaf in leaves]
+    assert texts == [fingerprint._argument(leaf) for leaf in [np.array(names.tolist(), object), *leaves[1:-1], 3]]
+    assert texts[0] != fingerprint._argument(names[::-1])
+    assert texts[3] != fingerprint._argument(jax.random.key(2))
+
+
+def test_neither_nan_beyond_the_end_nor_the_type_of_a_whole_number_makes_it_another_run(tmp_path):
+    def schedule(step):
+        return 1e-3 * (1 - step / 5_000.0) ** 0.5
+
+    kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
+    settings = dict(step_size=schedule, checkpoint=tmp_path / "c", progress=False)
+    ib.sample(kernel, num_steps=1_024, init={"x": np.int64(2)}, **settings)
+    assert ib.sample(kernel, num_steps=2_000, init={"x": 2}, resume=True, **settings).num_draws == 2_000
+    assert fingerprint._text(np.int32(7)) == fingerprint._text(jax.numpy.asarray(7)) == "7"
 
 
 def test_a_folder_with_checkpoints_is_not_written_to_unless_resumed(folder):

@@ -33,9 +33,9 @@ def test_chains_on_eight_devices_are_those_of_one_and_talk_to_nobody(eight):
     assert eight["chains and data"]["traffic of chains"] == {}
 
 
-def test_all_the_data_on_several_devices_give_the_draws_of_one_also_after_resuming_on_one(eight):
+def test_all_the_data_on_several_devices_give_the_draws_of_one_also_after_resuming_on_fewer(eight):
     assert eight["chains and data"]["all the data"] < 1e-4
-    assert eight["chains and data"]["draws"] == [128, 256]
+    assert eight["chains and data"]["draws"] == [128, 256, 256]
 
 
 def test_only_the_sum_of_the_gradients_travels(eight):

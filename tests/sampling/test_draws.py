@@ -1,9 +1,12 @@
 """What a run returns, as its user reads it."""
 
 import importlib
+import signal
 import sys
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 
@@ -80,6 +83,93 @@ def test_log_theta_is_right_where_theta_underflows():
     assert np.all(theta > 0)
     big = theta > 1e-30
     np.testing.assert_allclose(log_theta[big], np.log(theta[big]), rtol=1e-4, atol=1e-5)
+
+
+def test_names_of_nested_variables_and_data_have_dots_in_arviz_and_slashes_in_the_summary():
+    pytest.importorskip("arviz_base")
+    data = {"counts": {"n": np.array([1.0, 2.0, 3.0], np.float32)}}
+    posterior = ib.Posterior(
+        {"a": {"b": dist.Gamma(2.0, 1.0)}, "layers": [{"w": dist.Normal(0.0, 1.0).expand([2])}]},
+        lambda theta, batch: dist.Poisson(theta["a"]["b"]).log_prob(batch["counts"]["n"]),
+        data,
+    )
+    draws = ib.sample(ib.sgld(posterior), 1e-2, 50, num_chains=2, progress=False)
+    assert [row["variable"] for row in draws.summary().rows] == ["a/b", "layers/0/w[0]", "layers/0/w[1]"]
+    assert np.isfinite(draws.summary()["a/b"]["ess"])
+    assert "layers/0/w[1]" in draws._repr_html_()
+    tree = draws.to_arviz(log_likelihood=True, dims={"layers/0/w": ["unit"]})
+    np.testing.assert_array_equal(tree["posterior"]["a.b"], draws.theta["a"]["b"])
+    assert tree["posterior"]["layers.0.w"].dims == ("chain", "draw", "unit")
+    np.testing.assert_array_equal(tree["observed_data"]["counts.n"], data["counts"]["n"])
+    assert tree["log_likelihood"]["counts.n"].shape == (2, 50, 3)
+
+
+@pytest.mark.parametrize(
+    ("priors", "words"),
+    [
+        ({"draw": dist.Gamma(2.0, 1.0)}, "cannot be called 'draw'"),
+        ({"a": {"b": dist.Normal(0.0, 1.0)}, "a/b": dist.Normal(0.0, 1.0)}, "would both be called 'a.b'"),
+        ({"a": {"b": dist.Normal(0.0, 1.0)}, "a.b": dist.Normal(0.0, 1.0)}, "would both be called 'a.b'"),
+    ],
+)
+def test_names_that_would_stand_for_two_things_are_refused(priors, words):
+    draws = ib.sample(ib.sgld(ib.Posterior(priors)), 1e-2, 20, progress=False)
+    for use in (draws.variables, draws.summary, draws.to_arviz):
+        with pytest.raises(ValueError, match=words):
+            use()
+
+
+def with_a_double():
+    rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0).expand([2]))
+    numpyro.deterministic("double", 2 * rate)
+
+
+@pytest.mark.parametrize("place", ["memory", "store"])
+@pytest.mark.parametrize("posterior", [POSTERIOR, ib.from_numpyro(with_a_double)], ids=["priors", "model"])
+@pytest.mark.filterwarnings("ignore:Found chain dimension to be longer")  # ArviZ, of no draws
+def test_a_run_that_is_stopped_in_its_burn_in_has_draws_of_length_zero_and_says_so(place, posterior, tmp_path):
+    if place == "store":
+        pytest.importorskip("zarr")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(ib.Interrupted) as caught:
+            ib.sample(
+                ib.sgld(posterior), 1e-2, 20_000, burn_in=10_000, num_chains=3, chunk_steps=1, progress=False,
+                monitor=lambda *_: signal.raise_signal(signal.SIGINT),
+                store=tmp_path / "run.zarr" if place == "store" else None,
+            )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
+    draws = caught.value.draws
+    for tree in (draws.phi, draws.theta, draws.log_theta(), draws.variables(), draws.to_arviz()["posterior"]):
+        assert tree["rate"].shape == (3, 0, 2)
+    if posterior is not POSTERIOR:
+        assert draws.variables()["double"].shape == (3, 0, 2)
+    assert draws.flat()["rate"].shape == (0, 2)
+    assert "3 chains x 0 draws of" in repr(draws)
+    for text in (str(draws.summary()), draws._repr_html_()):
+        assert "no draws yet: the run was still in its burn-in (num_steps=1,024, burn_in=10,000" in text
+
+
+def test_truth_values_and_whole_numbers_are_collected_as_floats(float64):
+    above = [lambda theta: theta["x"] > 1.0, lambda theta: (theta["x"] > 1.0).astype(jnp.int32)]
+    kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
+    collect = {f"moments {i}": ib.collect.mean_and_variance(of) for i, of in enumerate(above)}
+    collect |= {f"mean {i}": ib.collect.predictive_mean(of) for i, of in enumerate(above)}
+    run = dict(step_size=0.1, num_steps=500, num_chains=2, progress=False)
+    share = (ib.sample(kernel, **run).theta["x"] > 1.0).mean(axis=1)
+    collected = ib.sample(kernel, **run, collect=collect).collected
+    for i in range(2):
+        np.testing.assert_allclose(collected[f"moments {i}"].mean, share, rtol=1e-6)
+        np.testing.assert_allclose(collected[f"moments {i}"].variance, share * (1 - share) * 500 / 499, rtol=1e-6)
+        np.testing.assert_allclose(collected[f"mean {i}"], share, rtol=1e-6)
+        assert collected[f"mean {i}"].dtype == np.float64
+
+
+@pytest.mark.parametrize("value", [True, 3, np.float32(0.5)])
+def test_what_is_collected_of_32_bits_stays_so(value):
+    collector = ib.collect.mean_and_variance(lambda theta: jnp.asarray(value))
+    assert collector.update(collector.init(0.0), 0.0).mean.dtype == np.float32
 
 
 def test_progress_is_silent_without_a_terminal_and_counts_steps_with_one(capsys, monkeypatch):

@@ -130,6 +130,74 @@ def test_what_is_there_already_is_not_touched(in_memory, tmp_path):
         run(store=tmp_path / "run.zarr", resume=True)
 
 
+class PowerCutError(Exception):
+    pass
+
+
+def power_cut(done, collected):
+    raise PowerCutError
+
+
+def test_a_store_whose_checkpoints_are_not_found_is_not_begun_anew(in_memory, tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    store = tmp_path / "run.zarr"
+    run(store=store, checkpoint=tmp_path / "there", resume=True)  # as a script for a queue says it
+    for num_steps in (1_030, 3_000):
+        with pytest.raises(
+            ValueError, match=rf"run.zarr holds {in_memory.num_draws:,} draws a chain, and no checkpoint"
+        ):
+            run(store=store, checkpoint=tmp_path / "elsewhere", resume=True, num_steps=num_steps)
+    np.testing.assert_array_equal(_posterior(store)["mix"], in_memory.theta["mix"])
+    assert same(run(store=store, checkpoint=tmp_path / "there", resume=True).theta, in_memory.theta)
+    shutil.rmtree(tmp_path / "there")
+    with pytest.raises(
+        ValueError, match=r"Give the folder of that run's checkpoints .* give another `store`, or delete"
+    ):
+        run(store=store, checkpoint=tmp_path / "there", resume=True)
+
+
+@pytest.mark.parametrize(("resume", "burn_in"), [(True, 50), (False, 2_000)])
+def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(resume, burn_in, tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    options = dict(store=tmp_path / "run.zarr", checkpoint=tmp_path / "checkpoints", burn_in=burn_in)
+    with pytest.raises(PowerCutError):
+        run(**options, resume=resume, chunk_steps=1, monitor=power_cut)
+    assert (_posterior(tmp_path / "run.zarr").sizes["draw"] > 0) == (burn_in == 50)
+    assert same(run(**options, resume=True).theta, run(burn_in=burn_in).theta)
+
+
+def test_draws_of_a_run_that_never_had_a_checkpoint_are_not_written_over(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    with pytest.raises(PowerCutError):
+        run(store=tmp_path / "run.zarr", chunk_steps=1, monitor=power_cut)
+    with pytest.raises(ValueError, match=r"run.zarr holds \d+ draws a chain, and no checkpoint"):
+        run(store=tmp_path / "run.zarr", checkpoint=tmp_path / "checkpoints", resume=True)
+
+
+@pytest.mark.parametrize("name", ["notes", "notes/run.zarr"])
+def test_a_file_is_not_a_store(name, tmp_path):
+    (tmp_path / "notes").write_text("years of work")
+    with pytest.raises(ValueError, match=f"{name} cannot be made: .*notes is a file. Give the name of a folder"):
+        run(store=tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("priors", "words"),
+    [
+        ({"draw": dist.Gamma(2.0, 1.0)}, "A variable cannot be called 'draw'"),
+        ({"chain": dist.Normal(0.0, 1.0)}, "A variable cannot be called 'chain'"),
+        (
+            {"a": {"b": dist.Normal(0.0, 1.0)}, "a.b": dist.Normal(0.0, 1.0)},
+            "'a/b' and 'a.b', would both be called 'a.b'",
+        ),
+    ],
+)
+def test_names_that_would_stand_for_two_things_are_refused_before_the_run(priors, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        ib.sample(ib.sgld(ib.Posterior(priors)), 1e-2, 20, store=tmp_path / "run.zarr", progress=False)
+    assert not (tmp_path / "run.zarr").exists()
+
+
 def test_with_collect_the_store_holds_statistics_only(in_memory, tmp_path):
     draws = run(store=tmp_path / "run.zarr", collect=ib.collect.mean_and_variance())
     tree = xarray.open_datatree(tmp_path / "run.zarr", engine="zarr")

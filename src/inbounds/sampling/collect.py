@@ -43,12 +43,12 @@ class _Running(NamedTuple):
 
 @dataclass(frozen=True)
 class MeanAndVariance:
-    """Welford's running mean and variance of `of(theta)`."""
+    """Welford's running mean and variance of `of(theta)`; truth values count as 0 and 1."""
 
     of: Callable[[PyTree], PyTree] | None = None
 
     def _value(self, theta: PyTree) -> PyTree:
-        return theta if self.of is None else self.of(theta)
+        return jax.tree.map(_inexact, theta if self.of is None else self.of(theta))
 
     def init(self, theta: PyTree) -> _Running:
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(self._value, theta))
@@ -76,8 +76,8 @@ class PredictiveMean:
         return MeanAndVariance(self.predict).init(theta)._replace(squares=None)
 
     def update(self, state: Any, theta: PyTree) -> Any:
-        num_draws = state.num_draws + 1
-        mean = jax.tree.map(lambda m, x: m + (x - m) / num_draws.astype(x.dtype), state.mean, self.predict(theta))
+        num_draws, value = state.num_draws + 1, MeanAndVariance(self.predict)._value(theta)
+        mean = jax.tree.map(lambda m, x: m + (x - m) / num_draws.astype(x.dtype), state.mean, value)
         return _Running(num_draws, mean, None)
 
     def result(self, state: Any) -> PyTree:
@@ -100,8 +100,14 @@ class _Several:
         return {name: collector.result(state[name]) for name, collector in self.items}
 
 
+def _inexact(x: Any) -> jax.Array:
+    """x, which has a mean: truth values and whole numbers as floats."""
+    x = jnp.asarray(x)
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
+
+
 def mean_and_variance(of: Callable[[PyTree], PyTree] | None = None) -> MeanAndVariance:
-    """Running mean and variance of theta, or of a function of it."""
+    """Running mean and variance of theta, or of a function of it: of `lambda theta: theta["x"] > 1`, the probability."""
     return MeanAndVariance(of)
 
 

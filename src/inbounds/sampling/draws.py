@@ -17,6 +17,7 @@ from inbounds.sampling.program import Program, Rows
 from inbounds.trees import PyTree, variable_name
 
 QUANTILES = (0.05, 0.5, 0.95)
+AXES = ("chain", "draw")
 UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it
 TILE_NUMBERS = 2**16  # turned from phi to theta in one call,
 TILE_DRAWS = 16  # or those of so many draws, since a call has a cost of its own,
@@ -74,8 +75,9 @@ class Draws:
 
     def variables(self) -> dict[str, np.ndarray]:
         """Draws by name: one array (chain, draw, ...) a leaf of theta, and one a deterministic site of the model."""
-        leaves = jax.tree_util.tree_leaves_with_path(self.theta)
-        return {variable_name(path): leaf for path, leaf in leaves} | self.deterministics()
+        variables = [*_shapes(self.theta), *self.deterministics().items()]
+        array_names([name for name, _ in variables])
+        return dict(variables)
 
     def deterministics(self) -> dict[str, np.ndarray]:
         """Draws of the functions of theta that the posterior names (`numpyro.deterministic`), by name."""
@@ -84,7 +86,8 @@ class Draws:
     @cached_property
     def _deterministics(self) -> dict[str, np.ndarray]:
         named = self.kernel.posterior.deterministics
-        if not jax.eval_shape(named, jax.tree.map(lambda leaf: leaf[0, 0], self.theta)):
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.theta)
+        if not jax.eval_shape(named, one):
             return {}
         return _of_all_draws(named, self.theta)
 
@@ -95,6 +98,8 @@ class Draws:
     def to_arviz(self, *, log_likelihood: bool = False, coords: dict | None = None, dims: dict | None = None) -> Any:
         """An xarray DataTree as ArviZ takes it: `posterior`, `sample_stats` and, where there are data, `observed_data`.
 
+        Names there have "." for "/", as in a store: `layers/0/weight` is called `layers.0.weight`.
+
         Args:
             log_likelihood: add the log likelihood of every datum at every draw, for `arviz_stats.loo`. It has the size
                 chains x draws x data: thin first where that is too much.
@@ -102,8 +107,9 @@ class Draws:
             dims: the dimensions of each variable, such as `{"rate": ["city"]}`.
         """
         arviz_base = _arviz("arviz_base")
-        groups = {"posterior": _read(self.variables()), "sample_stats": _read(self.stats)}
-        observed = self.kernel.posterior.observed()
+        groups = {"posterior": _for_arviz(self.variables()), "sample_stats": _read(self.stats)}
+        data = self.kernel.posterior.observed()
+        observed = dict(zip(array_names(list(data), taken=()), data.values(), strict=True))
         if observed:
             groups["observed_data"] = observed
         if log_likelihood:
@@ -111,7 +117,7 @@ class Draws:
         return arviz_base.from_dict(
             groups,
             coords=coords,
-            dims=dims,
+            dims=None if dims is None else {_array_name(name): axes for name, axes in dims.items()},
             attrs={"/": {"kernel": self.kernel.name, "inference_library": "inbounds", "burn_in": self.burn_in}},
         )
 
@@ -123,7 +129,7 @@ class Draws:
                 "The log likelihood of each datum is not known: the posterior has no `log_likelihood` with `data` in arrays."
             )
         assert posterior.num_data is not None
-        likelihood, rows = posterior.log_likelihood, max(1, 2**22 // (self.num_chains * self.num_draws))
+        likelihood, rows = posterior.log_likelihood, max(1, 2**22 // max(1, self.num_chains * self.num_draws))
         theta = jax.tree.map(np.asarray, self.theta)
         terms = jax.jit(jax.vmap(jax.vmap(likelihood, in_axes=(0, None)), in_axes=(0, None)))
         parts = [
@@ -141,6 +147,8 @@ class Draws:
 
     def warnings(self) -> list[str]:
         """What a careful reader should know of these draws."""
+        if not self.num_draws:
+            return [self._why_none()]
         notes = []
         clamped = float(np.mean(self.stats["clamped"]))
         if clamped > 0 and self.kernel.name == "ito":
@@ -152,6 +160,11 @@ class Draws:
                 "gradient=ib.gradients.control_variate(...)."
             )
         return notes
+
+    def _why_none(self) -> str:
+        within = self.num_steps <= self.burn_in
+        when = "the run was still in its burn-in" if within else "the run came to no step whose draw is kept"
+        return f"no draws yet: {when} (num_steps={self.num_steps:,}, burn_in={self.burn_in:,}, thin={self.thin:,})."
 
     def __repr__(self) -> str:
         names = [] if self.phi is None else [f"{name}{list(x.shape[2:]) or ''}" for name, x in _shapes(self.phi)]
@@ -175,7 +188,7 @@ class Summary:
 
     @property
     def columns(self) -> list[str]:
-        return list(self.rows[0]) if self.rows else []
+        return list(self.rows[0]) if self.rows else ["variable"]
 
     def __getitem__(self, variable: str) -> dict[str, Any]:
         for row in self.rows:
@@ -185,7 +198,7 @@ class Summary:
 
     def to_pandas(self) -> Any:
         """As a pandas DataFrame, indexed by variable."""
-        return importlib.import_module("pandas").DataFrame(self.rows).set_index("variable")
+        return importlib.import_module("pandas").DataFrame(self.rows, columns=self.columns).set_index("variable")
 
     def __str__(self) -> str:
         cells = [self.columns] + [[_cell(value) for value in row.values()] for row in self.rows]
@@ -279,12 +292,18 @@ class Record:
             self.rows, self.counts = [jax.tree.unflatten(jax.tree.structure(like), rows)], [counts]
 
     def draws(self, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
-        rows = None
+        rows, phi = None, None
         if self.counts:
             rows = jax.tree.map(lambda *parts: np.swapaxes(np.concatenate(parts), 0, 1), *self.rows)
-        return self.as_draws(
-            None if rows is None else rows.phi, self._stats(rows), num_steps, state, collected, seconds
-        )
+            phi = rows.phi
+        elif self.program.keeps_draws:
+            phi = self._no_draws(state)
+        return self.as_draws(phi, self._stats(rows), num_steps, state, collected, seconds)
+
+    def _no_draws(self, state: Any) -> PyTree:
+        """phi of a run that has not come to its first draw, axes (chain, 0, ...)."""
+        last = jax.eval_shape(jax.vmap(self.program.kernel.proxy), state)
+        return jax.tree.map(lambda leaf: np.zeros((leaf.shape[0], 0, *leaf.shape[1:]), leaf.dtype), last)
 
     def as_draws(
         self, phi: PyTree, stats: dict, num_steps: int, state: Any, collected: Any, seconds: float, theta: PyTree = None
@@ -310,6 +329,29 @@ class Record:
         return statistics(rows, (chains, self.num_draws)) | {
             "step_size": step_sizes(self.step_size, self.counts, chains)
         }
+
+
+def array_names(names: Sequence[str], taken: Sequence[str] = AXES) -> list[str]:
+    """What variables are called in a store and in ArviZ. Raise a ValueError where a name would stand for two things."""
+    found: dict[str, str] = {}
+    for name in names:
+        array = _array_name(name)
+        if array in taken:
+            raise ValueError(
+                f"A variable cannot be called {name!r}: in a store and in ArviZ that is an axis of the draws. Rename it in the "
+                "posterior. (`draws.theta` holds the draws of a run that has ended.)"
+            )
+        if array in found:
+            raise ValueError(
+                f"Two variables, {found[array]!r} and {name!r}, would both be called {array!r} in a store and in ArviZ, where "
+                '"." stands for "/". Rename one of them in the posterior. (`draws.theta` holds the draws of a run that has ended.)'
+            )
+        found[array] = name
+    return list(found)
+
+
+def _array_name(name: str) -> str:
+    return name.replace("/", ".")  # which Zarr and xarray take for a path
 
 
 def as_array(counts: Counts) -> np.ndarray:
@@ -356,6 +398,9 @@ def _in_tiles(function: Callable, of: Any, draws: PyTree, first: int) -> PyTree:
     """
     leaves = jax.tree.leaves(draws)
     total = leaves[0].shape[1]
+    if not total:
+        shapes = jax.eval_shape(partial(function, of), draws)
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     width = sum(leaf.size // max(1, total) for leaf in leaves)
     draws_at_once = min(max(TILE_NUMBERS // max(1, width), TILE_DRAWS), MOST_TILE_NUMBERS // max(1, width))
     tile = 2 ** int(math.log2(max(1, draws_at_once)))
@@ -400,7 +445,7 @@ def _of_all_draws(function: Callable, phi: PyTree) -> PyTree:
     rows = max(1, 2**24 // width)
     parts = [
         jax.tree.map(np.asarray, each(jax.tree.map(lambda leaf, i=i: leaf[:, i : i + rows], phi)))
-        for i in range(0, draws, rows)
+        for i in range(0, max(1, draws), rows)
     ]
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
@@ -408,6 +453,8 @@ def _of_all_draws(function: Callable, phi: PyTree) -> PyTree:
 def summarise(draws: Draws) -> Summary:
     """The table of `Draws.summary`."""
     notes = draws.warnings()
+    if not draws.num_draws:
+        return Summary([], notes)
     try:
         diagnostics = _ess_and_rhat(draws)
     except ImportError as error:
@@ -431,15 +478,16 @@ def summarise(draws: Draws) -> Summary:
 
 def _ess_and_rhat(draws: Draws) -> dict[str, dict[str, np.ndarray]]:
     arviz_stats = _arviz("arviz_stats")
-    posterior = _arviz("arviz_base").from_dict({"posterior": _read(draws.variables())})["posterior"]
+    posterior = _arviz("arviz_base").from_dict({"posterior": _for_arviz(draws.variables())})["posterior"]
     ess = arviz_stats.ess(posterior)
     # One chain has no between-chain variance: R-hat is then that of its two halves.
     rhat = arviz_stats.rhat(posterior) if draws.num_chains > 1 else None
-    names = list(draws.variables())
+    names = {name: _array_name(name) for name in draws.variables()}
     return {
-        "ess": {name: np.asarray(ess[name]) for name in names},
+        "ess": {name: np.asarray(ess[array]) for name, array in names.items()},
         "r_hat": {
-            name: np.asarray(rhat[name]) if rhat is not None else np.full(np.shape(ess[name]), np.nan) for name in names
+            name: np.asarray(rhat[array]) if rhat is not None else np.full(np.shape(ess[array]), np.nan)
+            for name, array in names.items()
         },
     }
 
@@ -454,6 +502,10 @@ def _arviz(module: str) -> Any:
 def _read(arrays: dict[str, Any]) -> dict[str, np.ndarray]:
     """Arrays by name, in memory."""
     return {name: np.asarray(x) for name, x in arrays.items()}
+
+
+def _for_arviz(variables: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {_array_name(name): np.asarray(x) for name, x in variables.items()}
 
 
 def _shapes(tree: PyTree) -> list[tuple[str, np.ndarray]]:

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from inbounds.sampling.draws import UNREPORTED, Counts, Draws, Record, statistics, step_sizes, theta_of
+from inbounds.sampling.draws import UNREPORTED, Counts, Draws, Record, array_names, statistics, step_sizes, theta_of
 from inbounds.sampling.fingerprint import differences
 from inbounds.sampling.program import Program, Rows
 from inbounds.trees import PyTree, variable_name
@@ -45,6 +45,7 @@ PUBLISH_SECONDS = 2.0  # readers see new draws at least this often,
 PUBLISH_SHARE = 0.05  # unless writing would take more than this part of the run
 
 METADATA = "zarr.json"
+AWAITS_CHECKPOINT = "awaits_checkpoint"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -132,6 +133,7 @@ class StoredRecord(Record):
         self.place = f"the store {self.store.url}"
         self.waiting: list[tuple[Rows, Counts]] = []
         self.written = position or 0
+        self.has_checkpoint = position is not None
         self.layout = _Layout(program, phi if program.keeps_draws else None)
         self.writes = jax.process_index() == 0  # of several processes, one
         self.published = time.perf_counter()
@@ -164,6 +166,8 @@ class StoredRecord(Record):
         with self._explained():
             self._write()
             if self.writes:
+                if self.has_checkpoint:
+                    self.store.note_checkpoint()
                 self.store.publish()
         self.published = time.perf_counter()
         self.pause = max(PUBLISH_SECONDS, (self.published - clock) / PUBLISH_SHARE)
@@ -187,6 +191,7 @@ class StoredRecord(Record):
     def snapshot(self) -> list[np.ndarray]:
         """Nothing: the draws are on disk, and a checkpoint needs their number only."""
         self.flush()
+        self.has_checkpoint = True  # soon; the store says so from the next flush on, when it has been written
         return []
 
     def draws(self, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
@@ -240,7 +245,7 @@ class _Layout:
         self.treedef = None
         if phi is not None:
             leaves, self.treedef = jax.tree.flatten(phi)
-            self.names = [variable_name(path).replace("/", ".") for path, _ in jax.tree_util.tree_leaves_with_path(phi)]
+            self.names = array_names([variable_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(phi)])
             theta = jax.tree.leaves(jax.eval_shape(program.kernel.constrain, phi))
             number = np.dtype(leaves[0].dtype)
             for name, leaf in zip(self.names, theta, strict=True):
@@ -296,6 +301,7 @@ class _Store:
         self.broken = False
 
     def begin(self, layout: _Layout, fingerprint: dict, resume: bool, position: int | None) -> None:
+        self._refuse_files()
         found = self._attributes()
         if found is None:
             if position is not None:
@@ -313,12 +319,38 @@ class _Store:
             foreign = differences(found.get("run", {}), fingerprint)
             if foreign:
                 raise ValueError(f"The store {self.url} is of another run: {'; '.join(foreign)}.")
+            if position is None and not found.get(AWAITS_CHECKPOINT) and self._num_draws():
+                raise ValueError(
+                    f"The store {self.url} holds {self._num_draws():,} draws a chain, and no checkpoint of their run was found "
+                    "in the folder given as `checkpoint`. Give the folder of that run's checkpoints to go on with it; to begin "
+                    "anew, give another `store`, or delete this one."
+                )
         self._drop_partial_files()
         if position is None:
-            self._create(layout, fingerprint)
+            self._create(layout, fingerprint, resume)
         else:
             self._cut(layout, position)
         self.publish()
+
+    def _refuse_files(self) -> None:
+        inner = self.staged.inner
+        if isinstance(inner, LocalStore):
+            for path in (inner.root, *inner.root.parents):
+                if path.is_file():
+                    raise ValueError(
+                        f"The store {self.url} cannot be made: {path} is a file. Give the name of a folder."
+                    )
+
+    def _num_draws(self) -> int:
+        """Of each chain, that are in the store already."""
+        document = sync(self.staged.get(f"sample_stats/draw/{METADATA}", default_buffer_prototype()))
+        return 0 if document is None else json.loads(document.to_bytes())["shape"][0]
+
+    def note_checkpoint(self) -> None:
+        """From now on only that checkpoint says how to go on: without it, the draws are not to be replaced."""
+        root = json.loads(self.staged.metadata[METADATA])
+        root["attributes"][AWAITS_CHECKPOINT] = False
+        self.staged.metadata[METADATA] = json.dumps(root).encode()
 
     def _attributes(self) -> dict | None:
         document = sync(self.staged.get(METADATA, default_buffer_prototype()))
@@ -343,7 +375,7 @@ class _Store:
             for path in Path(inner.root).rglob("*.partial"):
                 path.unlink(missing_ok=True)
 
-    def _create(self, layout: _Layout, fingerprint: dict) -> None:
+    def _create(self, layout: _Layout, fingerprint: dict, resume: bool) -> None:
         if self._attributes() is not None:
             sync(self.staged.clear())
         program = layout.program
@@ -352,6 +384,8 @@ class _Store:
             "kernel": program.kernel.name,
             "thin": program.thin,
             "run": fingerprint,
+            # Who says resume=True from the first call on has a folder for checkpoints, and wants to begin anew until there is one.
+            AWAITS_CHECKPOINT: resume,
         }
         zarr.create_group(self.staged, attributes=attributes)
         sync(self.staged.publish())  # the root first: it says whose the rest is
