@@ -36,7 +36,7 @@ def explain(
     if model_at_fault:
         cause = (
             f"The model's gradient at the last finite position of chain {chain} is itself not finite: look for a log of "
-            "zero, a division by zero or an overflow in the likelihood there."
+            "zero, a division by zero or an overflow in the likelihood there, or for a NaN in the data (memory maps are not looked over)."
         )
     elif variable in by_exp:
         cause = (
