@@ -33,6 +33,10 @@ def test_a_second_order_kernel_with_noise_correction_moves_little():
     assert found.draws.num_steps == 16_000
 
 
+def test_one_draw_says_nothing_of_the_bias():
+    assert np.isnan(bias_of(ib.sgld(noisy(TARGET)), 0.1, 1, num_chains=1).worst)
+
+
 def test_schedules_and_wrong_orders_are_refused():
     kernel = ib.sgld(noisy(TARGET))
     with pytest.raises(ValueError, match="one positive number"):

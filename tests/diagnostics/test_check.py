@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import namedtuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ from numpyro.distributions import constraints
 
 import inbounds as ib
 from inbounds.diagnostics import stationary
+from inbounds.diagnostics.check import EDGES, _edge, _transforms
 from inbounds.paper.targets import TARGETS
 from tests.models_for_tests import linear_regression, noisy
 
@@ -98,6 +100,72 @@ def test_the_faces_of_a_simplex_are_looked_at():
 def test_a_density_that_cannot_be_integrated_at_its_bound_is_a_problem():
     posterior = ib.Posterior(log_prior=lambda x: -1.2 * jnp.log(x) - x, supports=constraints.positive)
     assert statuses(ib.check(posterior, show=False), "boundary") == ["problem"]
+
+
+def test_a_density_is_improper_also_where_the_data_hide_it_at_small_gaps():
+    posterior = ib.Posterior(log_prior=lambda x: -jnp.log(x) + 50 * x - x**2, supports=constraints.positive)
+    assert statuses(ib.check(posterior, show=False), "boundary") == ["problem"]
+
+
+def test_a_vague_but_proper_prior_is_warned_of():
+    report = ib.check(ib.Posterior({"x": dist.Gamma(0.001, 0.001)}), show=False)
+    (finding,) = report.of("boundary")
+    assert finding.status == "warning"
+    assert finding.values["k"] == pytest.approx(0.001, rel=0.01)
+    assert report.ok
+
+
+@pytest.mark.parametrize(
+    ("prior", "transforms"),
+    [
+        (dist.Beta(2.0, 2.0).expand([20]), "probit"),
+        (dist.Beta(2.0, 2.0), ib.transforms.Probit(scale=0.1)),
+        (dist.Uniform(1000.0, 1001.0).expand([50]), None),
+        (dist.Dirichlet(jnp.ones(50)), "stick_breaking"),
+        (dist.Wishart(5.0, jnp.eye(3)), None),
+    ],
+    ids=["probit", "scaled probit", "far interval", "stick breaking", "wishart"],
+)
+def test_the_rounding_of_floats_is_no_fault_of_a_sound_posterior(prior, transforms):
+    report = ib.check(ib.Posterior({"x": prior}), transforms=transforms, show=False)
+    assert statuses(report, "round trip") == ["ok"]
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize(
+    ("prior", "kind"),
+    [(dist.HalfNormal(1.0), ib.transforms.Softplus), (dist.Dirichlet(jnp.ones(3)), ib.transforms.Softmax)],
+)
+@pytest.mark.parametrize("wrong", [lambda phi: 1.1 * phi, jnp.abs, lambda phi: phi + jnp.nan])
+def test_a_transform_that_does_not_come_back_is_a_problem(prior, kind, wrong, monkeypatch):
+    inverse = kind._inverse
+    monkeypatch.setattr(kind, "_inverse", lambda self, theta: wrong(inverse(self, theta)))
+    patient = namedtuple("Patient", "variables")(lambda: [("x", prior.support, kind(), jnp.ones(prior.event_shape))])
+    (finding,) = [finding for finding in _transforms(patient) if finding.topic == "round trip"]
+    assert finding.status == "problem"
+    assert "correct its inverse" in finding.remedy
+
+
+def test_a_vector_whose_gradient_is_not_finite_far_out_is_warned_of_and_in_the_middle_a_problem():
+    for bad, status in (((-100, -30, -10), "warning"), ((-3, 3), "warning"), ((-3, 0), "problem")):
+        finite = ~np.isin(EDGES, bad)
+        support = constraints.positive_definite
+        finding = _edge("x", support, ib.transforms.default(support), finite, np.zeros(len(finite)))
+        assert finding.status == status
+        assert finding.values["phi"] == list(bad)
+
+
+def test_a_batch_of_all_the_data_is_all_the_data_once():
+    posterior, _, _ = linear_regression(rows=200)
+    (finding,) = ib.check(posterior, batch_size=200, show=False).of("unbiased")
+    assert finding.values["z"] < 0.1
+
+
+def test_numbers_that_are_not_finite_are_none_in_the_data():
+    report = ib.check(ib.Posterior({"x": dist.HalfNormal(1.0)}), transforms="exp", show=False)
+    data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    (finding,) = [finding for finding in data["findings"] if finding["topic"] == "lipschitz"]
+    assert finding["values"]["constant"] is None
 
 
 def test_a_gradient_that_overflows_near_the_bounds_is_found():

@@ -69,6 +69,28 @@ def test_a_biased_chain_has_the_larger_discrepancy_in_both_spaces(runs, space):
     assert space in str(large)
 
 
+@pytest.mark.parametrize("space", ["proxy", "theta"])
+@pytest.mark.parametrize(
+    ("kernel", "step_size"),
+    [
+        (ib.baselines.mirror(ib.Posterior({"x": dist.HalfNormal(1.0)})), 0.02),
+        (ib.leimkuhler_matthews(ib.Posterior({"x": dist.Gamma(3.0, 1.0)}), temperature=0.5), 0.1),
+    ],
+    ids=["mirror", "temperature"],
+)
+def test_the_law_is_that_of_the_kernel_at_its_temperature_and_seen_through_a_proxy(kernel, step_size, space):
+    draws = ib.sample(kernel, step_size, 10_000, burn_in=500, thin=100, num_chains=8, progress=False)
+    found = stein_discrepancy(draws, space)
+    assert found.value < 0.1
+    assert found.p_value > 0.01
+
+
+def test_one_draw_is_refused():
+    draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Normal(0.0, 1.0)})), 0.1, 1, progress=False)
+    with pytest.raises(ValueError, match="pairs of draws"):
+        stein_discrepancy(draws)
+
+
 def test_a_simplex_has_the_proxy_only():
     draws = ib.sample(ib.sgld(ib.Posterior({"w": dist.Dirichlet(jnp.ones(3))})), 0.1, 50, progress=False)
     assert np.isfinite(stein_discrepancy(draws).squared)

@@ -1,5 +1,7 @@
 """The stationary laws: against reference numbers, exact identities, simulation, and a finer grid."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -164,6 +166,40 @@ def test_mirror_agrees_with_simulation_and_is_first_order(target):
     assert fitted_slope((0.005, 0.01), errors) == pytest.approx(1, abs=0.1)
 
 
+def moved_and_scaled(target, low, scale):
+    """The law of low + scale * theta."""
+    return dataclasses.replace(
+        target,
+        low=low,
+        smooth_score=lambda theta: target.smooth_score((theta - low) / scale) / scale,
+        cdf=lambda theta: target.cdf((theta - low) / scale),
+        mean=low + scale * target.mean,
+        second_moment=low**2 + 2 * low * scale * target.mean + scale**2 * target.second_moment,
+    )
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0, 1e5])
+def test_the_bias_of_mirror_does_not_depend_on_the_unit_of_theta(scale):
+    law = stationary(moved_and_scaled(HALF_NORMAL, 0.0, scale), None, scale**2 / 100, scheme="mirror")
+    assert law.bias().mean == pytest.approx(0.002509, abs=1e-6)
+    assert 0 < law.tail_mass < 1e-12
+
+
+def test_mirror_knows_of_a_lower_end_far_from_zero():
+    law = stationary(moved_and_scaled(HALF_NORMAL, -500.0, 10.0), None, 1.0, scheme="mirror")
+    assert law.mean() + 500 == pytest.approx(10 * HALF_NORMAL.mean * 1.002509, abs=1e-4)
+
+
+def test_the_grid_of_mirror_grows_with_the_law():
+    law = stationary(HALF_NORMAL, None, 1.7, scheme="mirror")
+    assert law.mean(np.square) == pytest.approx(1 / (1 - 1.7 / 2), rel=1e-6)
+
+
+def test_a_target_of_tiny_values_has_its_grid_below_zero():
+    law = stationary(gamma(50.0, 1e-10), "softplus", 0.01)
+    assert law.bias().mean == pytest.approx(0, abs=1e-6)  # softplus is exp there, and the drift holds the mean
+
+
 def test_noise_correction_makes_euler_blind_to_the_noise():
     noisy = stationary(GAMMA, "softplus", 0.2, noise_sd=1.0, noise_correction=True)
     exact = stationary(GAMMA, "softplus", 0.2)
@@ -217,6 +253,9 @@ def test_the_fitted_slope_recovers_a_power_law():
         (lambda: stationary(GAMMA, None, 0.1), "takes one, such as"),
         (lambda: stationary(HALF_NORMAL, "softplus", 0.1, scheme="mirror"), "moves theta itself"),
         (lambda: stationary(GAMMA, None, 0.1, scheme="mirror"), "score is unbounded"),
+        (lambda: stationary(moved_and_scaled(HALF_NORMAL, 0.0, 1e3), None, 1e-3, scheme="mirror"), "Use a larger step"),
+        (lambda: stationary(HALF_NORMAL, None, 2.5, scheme="mirror"), "where it explodes, a smaller one"),
+        (lambda: stationary(dataclasses.replace(TRUNCATED, low=-np.inf), None, 0.1, scheme="mirror"), "no lower end"),
         (lambda: stationary(TRUNCATED, transforms.Sigmoid(), 0.1), r"lives on \(-1, 1\)"),
         (lambda: stationary(BETA, "arctan", 0.4), "tails are too heavy"),
         (lambda: fitted_slope([0.1], [0.1]), "at least two"),

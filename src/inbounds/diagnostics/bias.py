@@ -47,10 +47,11 @@ class StepBias:
 
     @property
     def worst(self) -> float:
-        """The largest bias that is more than twice its standard error; 0 where there is none."""
+        """The largest bias that is more than twice its standard error; 0 where there is none, NaN where errors are unknown."""
         biases = np.abs(np.concatenate([self.mean, self.sd]))
         errors = np.concatenate([self.mean_error, self.sd_error])
-        return float(np.max(np.where(biases > 2 * errors, biases, 0.0)))
+        found = np.where(biases > 2 * errors, biases, 0.0)
+        return float(np.max(np.where(np.isnan(errors), np.nan, found)))  # too few draws say nothing, not "no bias"
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(name, bias of the mean, bias of the sd), as text."""

@@ -38,6 +38,8 @@ TOLERATED = 0.2  # step size times (curvature + noise): a bias of 5% in a standa
 DENSE = 256  # dimensions up to which all the curvatures are computed, not the largest alone
 POLYNOMIAL = ("arctan", "softsign")
 GAPS = (1e-3, 1e-4, 1e-5)  # distances to a bound at which the density's shape is measured
+IMPROPER = 1e-5  # k up to which a density cannot be integrated: 0, as far as float32 can tell
+VAGUE = 1e-2  # k up to which the mass at a bound is nearer to it than floats can be
 FACES = 16  # of a simplex that are looked at
 
 
@@ -99,15 +101,17 @@ class Report:
         return [f for f in self.findings if f.topic == topic and variable in (None, f.variable)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, as JSON takes it."""
-        return {
-            "ok": self.ok,
-            "step_size": self.step_size,
-            "step_sizes": list(self.step_sizes),
-            "preconditioned_step_size": self.preconditioned_step_size,
-            "batch_size": self.batch_size,
-            "findings": [vars(finding) for finding in self.findings],
-        }
+        """Plain data, as JSON takes it: None for numbers that are not finite."""
+        return _plain(
+            {
+                "ok": self.ok,
+                "step_size": self.step_size,
+                "step_sizes": self.step_sizes,
+                "preconditioned_step_size": self.preconditioned_step_size,
+                "batch_size": self.batch_size,
+                "findings": [vars(finding) for finding in self.findings],
+            }
+        )
 
     def __str__(self) -> str:
         return "\n".join(str(finding) for finding in self.findings)
@@ -123,6 +127,14 @@ class Report:
             for f in self.findings
         )
         return html_table(("", "variable", "check", "finding"), cells)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check(
@@ -240,11 +252,12 @@ class _Patient:
 
 
 def _pool(posterior: Posterior, batch_size: int | None, key: jax.Array) -> PyTree:
-    """Independent minibatches, leading axis = minibatch; None without data."""
+    """Independent minibatches, leading axis = minibatch, or all the data in each; None without data."""
     if posterior.data is None:
         return None
     count = max(16, min(128, 200_000 // (batch_size or 1)))
-    source = source_for(at_hand(posterior.data, max(200_000, batch_size or 0)), batch_size, "replacement")
+    batching = "epochs" if batch_size in (None, posterior.num_data) else "replacement"  # all the rows, once each
+    source = source_for(at_hand(posterior.data, max(200_000, batch_size or 0)), batch_size, batching)
     arrays = source.prepare(key)
     return jax.jit(lambda: jax.vmap(source.fetch, in_axes=(None, 0))(arrays, source.plan(key, jnp.arange(count))))()
 
@@ -260,18 +273,39 @@ def _transforms(patient: _Patient) -> Iterator[Finding]:
         found = []
         for _, support, transform, theta in variables:
             shape = transform.unconstrained_shape(theta.shape)
-            phi = 2 * jax.random.normal(jax.random.key(1), (16, *shape))
-            error = jnp.max(jnp.abs(transform.inv(transform(phi)) - phi), initial=0.0)
             at_edges = transform(jnp.stack([jnp.full(shape, edge, jnp.float32) for edge in EDGES]))
-            found.append((error, jax.vmap(lambda x, s=support: _is_inside(s, x))(at_edges)))
+            found.append(jax.vmap(lambda x, s=support: _is_inside(s, x))(at_edges))
         return found
 
-    for (name, support, transform, theta), (error, inside) in zip(variables, look(), strict=True):
+    for (name, support, transform, theta), inside, error in zip(
+        variables, look(), _round_trips(variables), strict=True
+    ):
         label = f"{support_name(support)} by {transform.name}"
         yield Finding("transform", name, "ok", label, values={"shape": tuple(theta.shape)})
-        yield _round_trip(name, float(error))
+        yield _round_trip(name, error)
         yield _interior(name, support, transform, np.asarray(inside))
         yield _lipschitz(name, support, transform)
+
+
+def _round_trips(variables: list[tuple[str, Any, Any, jax.Array]]) -> list[float]:
+    """How far phi -> theta -> phi is off, for each variable.
+
+    In double precision, and not too far out: near a bound theta itself has no digits left to tell one phi from another.
+    """
+    generator = np.random.default_rng(1)
+    phis = []
+    for _, support, transform, theta in variables:
+        reach = 0.5 if tf.is_vector(support) else 4.0  # further out large matrices are singular
+        scale = np.asarray(getattr(transform, "scale", 1.0))
+        phis.append(scale * generator.uniform(-reach, reach, (16, *transform.unconstrained_shape(theta.shape))))
+
+    @jax.jit
+    def there_and_back(phis):
+        return [transform.inv(transform(phi)) for (_, _, transform, _), phi in zip(variables, phis, strict=True)]
+
+    with jax.enable_x64(True):
+        backs = there_and_back(phis)
+    return [float(np.max(np.abs(np.asarray(back) - phi), initial=0.0)) for back, phi in zip(backs, phis, strict=True)]
 
 
 def _round_trip(name: str, error: float) -> Finding:
@@ -352,6 +386,9 @@ def _edge(name: str, support: Any, transform: Any, finite: np.ndarray, drift: np
         message = f"the density falls so steeply that its gradient overflows at phi = {where}, pointing inwards"
         remedy = "Harmless: the chain is driven away from there. Only a start out there would fail."
         return Finding("edges", name, "ok", message, remedy, values)
+    if tf.is_vector(support) and 0.0 not in bad:  # with every entry out there, a matrix is singular in floats
+        remedy = "Harmless if the chain never goes there; start near the data, and keep the step size moderate."
+        return Finding("edges", name, "warning", f"the gradient is not finite at phi = {where}", remedy, values)
     remedy = (
         "Look for log, sqrt, division or exp of theta in the likelihood that overflows near the bounds of "
         f"{support_name(support)}; write it in the log domain."
@@ -421,7 +458,8 @@ def _faces(patient: _Patient, i: int, theta: jax.Array) -> list[float]:
 
 
 def _boundary(name: str, side: str, transform: Any, shapes: list[float]) -> Finding:
-    k = shapes[-1]
+    # At a gap of 0: near it the shape is linear in the gap, and its slope may hide that a density is improper.
+    k = shapes[-1] + (shapes[-1] - shapes[-2]) * GAPS[-1] / (GAPS[-2] - GAPS[-1])
     values = {"side": side, "k": k}
     place = "at a face of the simplex" if side == "face" else f"at its {side} end"
     if not np.all(np.isfinite(shapes)) or abs(shapes[-1] - shapes[-2]) > 0.05 * max(1.0, abs(k)):
@@ -434,13 +472,17 @@ def _boundary(name: str, side: str, transform: Any, shapes: list[float]) -> Find
         )
     at = f"the density goes like gap^{round(k - 1, 2) + 0.0:g} {place} (k = {k:.2g})"
     polynomial = transform.name in POLYNOMIAL
-    if k < 0.01:
+    if k <= IMPROPER:
         return Finding("boundary", name, "problem", f"{at}: it cannot be integrated there",
                        "The posterior does not exist; give the variable a proper prior.", values)  # fmt: skip
     if polynomial:
         return Finding("boundary", name, "problem" if k < 1 else "warning",
                        f"{at}, and {transform.name} mixes polynomially: errors fall like t^-{k / 2:.2g}",
                        "Use sigmoid or probit, whose tails are exponential.", values)  # fmt: skip
+    if k <= VAGUE:
+        return Finding("boundary", name, "warning", f"{at}: it can just be integrated, and what mass it has there is "
+                       "nearer to the end than floats can be",
+                       "Give the variable a prior of larger shape, unless the data leave no mass there.", values)  # fmt: skip
     if k < 1 - 0.02:
         remedy = "Leave mirror and projected kernels out; the kernels on a proxy are right."
         if k < 0.3 and transform.name in ("sigmoid", "softplus", "icll"):

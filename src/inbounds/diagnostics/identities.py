@@ -1,13 +1,16 @@
 r"""Identities that the draws of a chain must satisfy: tests of convergence and of bias that need no second chain.
 
-With $G$ the drift of the proxy $\varphi$ (the gradient of its log density) and $V$ the variance of its noise:
+With $G$ the gradient of the log density of the proxy $\varphi$, at the temperature of the kernel, and $V$ the variance of its noise:
 
-- $E[G(\varphi)] = 0$ holds in stationarity *at every step size* for every scheme with additive noise (take expectations of the
-  update). Where it fails, the chain has not settled, or the gradients are wrong: no step size is to blame.
+- $E[G(\varphi)] = 0$ holds in stationarity *at every step size* for `sgld`, `leimkuhler_matthews`, `baoab` and `lazy_rows` (take
+  expectations of the update). Where it fails, the chain has not settled, or the gradients are wrong: no step size is to blame.
+  For the other kernels, and under a preconditioner that is a function of theta, it holds for the *target* alone, so that a step
+  size too large fails it as well.
 - $E[-(\varphi - E \varphi) G(\varphi)] = 1$ holds for the *target* (integrate by parts). Under Euler it is
   $1 + \frac{\epsilon}{2} (E[G^2] + V)$ instead, so its excess over 1 is the bias of the step size, coordinate by coordinate.
 
-Both are estimated from fresh minibatches at the kept draws, with standard errors from batch means.
+Both are estimated from fresh minibatches at the kept draws, with standard errors from batch means. Kernels that move theta itself
+are looked at through the default proxy: in theta, integration by parts would leave terms at the bounds.
 """
 
 from __future__ import annotations
@@ -22,13 +25,16 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from inbounds.data.arrays import at_hand, source_for
+from inbounds.preconditioners import Conditional
+from inbounds.space import Space
 from inbounds.tables import html_table, text_table
-from inbounds.trees import PyTree, variable_name
+from inbounds.trees import Given, PyTree, variable_name
 
-__all__ = ["Identities", "ProxyScores", "identities", "proxy_scores", "standard_error"]
+__all__ = ["Identities", "ProxyScores", "identities", "proxy_scores", "proxy_space", "standard_error"]
 
 COLUMNS = ("variable", "E[G] / sd (is 0)", "bias of the step size")
 SHOWN = 40  # coordinates that are printed
+EXACT = ("sgld", "leimkuhler_matthews", "baoab", "lazy_rows")  # kernels with E[G] = 0 at every step size
 
 
 class ProxyScores(NamedTuple):
@@ -51,6 +57,7 @@ class Identities:
         virial: E[-(phi - mean) G], which is 1 without bias.
         virial_error: its standard error.
         running: E[G] over the draws so far, in standard errors of the whole run: (draw, coordinate), to plot.
+        exact: whether E[G] = 0 holds at every step size, and not for the target alone.
     """
 
     names: list[str]
@@ -59,6 +66,7 @@ class Identities:
     virial: np.ndarray
     virial_error: np.ndarray
     running: np.ndarray
+    exact: bool = True
 
     @property
     def drift_z(self) -> np.ndarray:
@@ -67,7 +75,10 @@ class Identities:
 
     @property
     def settled(self) -> bool:
-        """Whether E[G] = 0 within what chance explains, over all the coordinates together."""
+        """Whether E[G] = 0 within what chance explains, over all the coordinates together.
+
+        Where it is not `exact`, chains that have settled fail it too when their step size is too large.
+        """
         return bool(np.max(np.abs(self.drift_z)) < 3.5 + math.sqrt(2 * math.log(len(self.names))))
 
     @property
@@ -85,7 +96,10 @@ class Identities:
         ]
 
     def __str__(self) -> str:
-        verdict = "settled" if self.settled else "NOT settled: run longer, or look for a gradient that is wrong"
+        verdict = "NOT settled: run longer, or look for a gradient that is wrong"
+        if not self.exact:
+            verdict = "NOT settled, or biased: run longer, halve the step size, or look for a gradient that is wrong"
+        verdict = "settled" if self.settled else verdict
         return f"chains {verdict}\n{text_table([COLUMNS, *self.rows()[:SHOWN]])}"
 
     def _repr_html_(self) -> str:
@@ -116,21 +130,26 @@ def identities(draws: Any, *, batch_size: int | None = None, most: int = 20_000,
         virial=products.mean(axis=(0, 1)),
         virial_error=standard_error(products),
         running=running,
+        exact=_is_exact(draws.kernel),
     )
 
 
 def proxy_scores(draws: Any, *, batch_size: int | None = None, most: int = 2_000, seed: int = 0) -> ProxyScores:
-    """The proxy and an unbiased estimate of the gradient of its log density, each draw on a minibatch of its own."""
+    """The proxy and an unbiased estimate of the gradient of its log density, each draw on a minibatch of its own.
+
+    The density is that of the law that the kernel samples, at its temperature; the proxy is that of `proxy_space`.
+    """
     kernel, posterior = draws.kernel, draws.kernel.posterior
     if draws.phi is None:
         raise ValueError("This run stored no draws, only running statistics: leave `collect` out.")
+    temperature = _temperature(kernel)
     thin = max(1, math.ceil(draws.num_chains * draws.num_draws / most))
     theta = jax.tree.map(lambda leaf: leaf[:, ::thin], draws.theta)
-    space = kernel.space
-    on_proxy = kernel.constrain == space.constrain
-    phi = jax.tree.map(lambda leaf: leaf[:, ::thin], draws.phi) if on_proxy else None
+    space = proxy_space(kernel)
+    phi = jax.tree.map(lambda leaf: leaf[:, ::thin], draws.phi) if space is kernel.space else None
     size = posterior.batch_size if batch_size is None else batch_size
-    source = source_for(at_hand(posterior.data, max(200_000, size or 0)), size, "replacement")
+    batching = "epochs" if size in (None, posterior.num_data) else "replacement"  # all the rows, once each
+    source = source_for(at_hand(posterior.data, max(200_000, size or 0)), size, batching)
     key = jax.random.key(seed)
     arrays = source.prepare(key)
     estimator = kernel.estimator
@@ -143,7 +162,8 @@ def proxy_scores(draws: Any, *, batch_size: int | None = None, most: int = 2_000
         plan = jax.tree.map(lambda leaf: leaf[0], source.plan(key, number[None]))
         point = space.evaluation_point(proxy)
         gradient, _ = estimator.estimate(state, point, source.fetch(arrays, plan), False)
-        return ravel_pytree(proxy)[0], ravel_pytree(space.pull_back(proxy, point, gradient.value))[0]
+        score = ravel_pytree(space.pull_back(proxy, point, gradient.value, temperature))[0] / temperature
+        return ravel_pytree(proxy)[0], score
 
     chains, length = jax.tree.leaves(theta)[0].shape[:2]
     flat = jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(chains * length, *leaf.shape[2:]), (phi, theta))
@@ -157,6 +177,12 @@ def proxy_scores(draws: Any, *, batch_size: int | None = None, most: int = 2_000
     )
 
 
+def proxy_space(kernel: Any) -> Space:
+    """The space of the proxy that moves; of the default transforms, for kernels that move theta itself."""
+    on_proxy = kernel.constrain == kernel.space.constrain
+    return kernel.space if on_proxy else Space.of(kernel.posterior.supports)
+
+
 def standard_error(x: np.ndarray) -> np.ndarray:
     """Monte Carlo standard error of the mean of x, shape (chain, draw, ...), by batch means of sqrt(draws)."""
     chains, length = x.shape[:2]
@@ -167,6 +193,21 @@ def standard_error(x: np.ndarray) -> np.ndarray:
     if len(flat) < 2:
         return np.full(x.shape[2:], np.nan)
     return flat.std(axis=0, ddof=1) / math.sqrt(len(flat))
+
+
+def _temperature(kernel: Any) -> float:
+    option = dict(kernel.config).get("temperature", 1.0)
+    temperature = float(option.value if isinstance(option, Given) else option)
+    if temperature == 0:
+        raise ValueError(
+            f"{kernel.name} ran at temperature=0, where the chain climbs to a mode and samples no law that its draws could be "
+            "held against. Look at a run at a positive temperature."
+        )
+    return temperature
+
+
+def _is_exact(kernel: Any) -> bool:
+    return kernel.name in EXACT and not isinstance(dict(kernel.config).get("preconditioner"), Conditional)
 
 
 def _names(tree: PyTree) -> list[str]:

@@ -1,6 +1,7 @@
 r"""Kernel Stein discrepancy: how far draws are from the target, from its gradients alone (Gorham and Mackey 2017).
 
-For the inverse multiquadric kernel $k(x, y) = (c^2 + |x - y|^2)^{-1/2}$ and the score $s$ of the proxy's density,
+For the inverse multiquadric kernel $k(x, y) = (c^2 + |x - y|^2)^{-1/2}$ and the score $s$ of the proxy's density (at the temperature
+of the kernel),
 
 $$\mathrm{KSD}^2 = E_{x, y} [ s_x^\top s_y k + s_x^\top \nabla_y k + s_y^\top \nabla_x k + \nabla_x \cdot \nabla_y k ]$$
 
@@ -9,7 +10,8 @@ is zero only for the target. Minibatch scores do: the sum leaves the diagonal ou
 
 In theta the kernel measures distances between bounded variables, $k(f(\varphi_x), f(\varphi_y))$, and the Stein operator stays that
 of the proxy: derivatives get a factor $f'$. Nothing is asked of the density at the bounds, where the usual operator in
-theta has boundary terms that do not vanish.
+theta has boundary terms that do not vanish. For the same reason kernels that move theta itself are looked at through the default
+proxy.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from inbounds.diagnostics.identities import proxy_scores
+from inbounds.diagnostics.identities import proxy_scores, proxy_space
 
 __all__ = ["Stein", "imq_stein_matrix", "stein_discrepancy"]
 
@@ -78,6 +80,8 @@ def stein_discrepancy(
         raise ValueError(f"`correlation` must be in [0, 1); got {correlation}.")
     found = proxy_scores(draws, batch_size=batch_size, most=most, seed=seed)
     chains, length, dimension = found.phi.shape
+    if chains * length < 2:
+        raise ValueError("A discrepancy compares pairs of draws, and this run has one. Run longer, or keep more draws.")
     points, slopes = found.phi, np.ones_like(found.phi)
     if space == "theta":
         points, slopes = _bounded(draws, found.phi)
@@ -117,7 +121,7 @@ def imq_stein_matrix(points: np.ndarray, scores: np.ndarray, slopes: np.ndarray 
 
 def _bounded(draws: Any, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """theta and f' at flat proxies (chain, draw, coordinate)."""
-    space = draws.kernel.space
+    space = proxy_space(draws.kernel)
     if any(transform.domain.event_dim for transform in space.leaves()):
         raise ValueError('space="theta" needs coordinate-wise transforms; a simplex or a matrix has none: use "proxy".')
     first = jax.tree.map(lambda leaf: leaf[0, 0], draws.theta)

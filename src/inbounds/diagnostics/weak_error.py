@@ -154,24 +154,30 @@ def stationary(
         noise_correction: take the variance of that noise, known, out of the injected noise.
 
     Raises:
-        ValueError: for a wrong argument, for mirror on a density whose score is not bounded at the ends, and for tails
-            of the proxy too heavy for any grid (arctan and softsign on a density that is unbounded at an end).
+        ValueError: for a wrong argument, for mirror on a density whose score is not bounded at the ends or on a half line
+            too wide for its steps, for chains that explode, and for tails of the proxy too heavy for any grid (arctan and
+            softsign on a density that is unbounded at an end).
     """
     _validate(target, transform, step_size, scheme, noise_sd)
     if scheme == "mirror":
-        return _mirror(target, step_size, noise_sd, noise_correction)
-    proxy = _Proxy(target, _resolve(transform, target))
-    chain = _euler if scheme == "euler" else _leimkuhler_matthews
-    farthest = _MOST_PANELS / 2 * _longest_panel(step_size)
-    low, high = _range(proxy.drift, -math.inf, math.inf)
+        chain = functools.partial(_mirror, target)
+        low, high = _range(_score(target), target.low, target.high)
+        reach = _MOST_PANELS * 2 * _total_sd(step_size, noise_sd, noise_correction)
+        farthest = low, target.high if math.isfinite(target.high) else low + reach
+    else:
+        proxy = _Proxy(target, _resolve(transform, target))
+        chain = functools.partial(_euler if scheme == "euler" else _leimkuhler_matthews, proxy)
+        low, high = _range(proxy.drift, -math.inf, math.inf)
+        reach = _MOST_PANELS / 2 * _longest_panel(step_size)
+        farthest = -reach, reach
     for _ in range(6):
-        low, high = max(low, -farthest), min(high, farthest)
-        law = chain(proxy, step_size, noise_sd, noise_correction, low, high)
-        grow = (law.density[[0, -1]] > _NEGLIGIBLE * law.density.max()) & (np.abs([low, high]) < farthest)
+        low, high = max(low, farthest[0]), min(high, farthest[1])
+        law = chain(step_size, noise_sd, noise_correction, low, high)
+        grow = (law.density[[0, -1]] > _NEGLIGIBLE * law.density.max()) & (low > farthest[0], high < farthest[1])
         if not grow.any():
             break
-        low, high = np.array([low, high]) * np.where(grow, 1.3, 1.0)
-    return _checked(law, step_size)
+        low, high = np.array([low, high]) + 0.3 * (high - low) * grow * (-1, 1)
+    return _checked(law, step_size, scheme)
 
 
 def fitted_slope(step_sizes, errors) -> float:
@@ -225,24 +231,24 @@ def _leimkuhler_matthews(proxy: "_Proxy", step_size, noise_sd, noise_correction,
     return _law(proxy.target, nodes, spacing, density, theta, slope, drift, proxy.inverse)
 
 
-def _mirror(target: Target, step_size, noise_sd, noise_correction) -> StationaryLaw:
+def _mirror(target: Target, step_size, noise_sd, noise_correction, low, high) -> StationaryLaw:
     """theta' is a normal folded at the ends of the support: the normal density summed over the images of its mean."""
-    score = functools.partial(_in_blocks, _score_function(target))
-    low, high = _range(score, target.low, target.high)
     sd = float(_total_sd(step_size, noise_sd, noise_correction))
     nodes, spacing = _panels(low, high, lambda x: min(2 * sd, (high - low) / 4), centre=low)
-    drift = score(nodes)
+    drift = _score(target)(nodes)
     mean, deviations = nodes + step_size * drift, np.full_like(nodes, sd)
     images = [mean, 2 * low - mean]
-    if math.isfinite(target.high):
+    if math.isinf(target.high):  # what overshoots the grid stays at its end, where `tail_mass` sees it
+        images = [np.clip(image, 2 * low - high, high) for image in images]
+    else:
         width = 2 * (target.high - target.low)
         turns = math.ceil((np.abs(mean - low).max() + _REACH * sd) / width) + 1
         images = [image + width * turn for image in images for turn in range(-turns, turns + 1)]
     kernel = functools.reduce(operator.add, (_normal_band(image, deviations, nodes) for image in images))
     weights = _left_null(kernel.multiply(spacing).tocsr())
     ones = np.ones_like(nodes)
-    law = _law(target, nodes, spacing, weights / spacing, nodes, ones, drift, lambda theta: theta)
-    return dataclasses.replace(law, tail_mass=0.0)
+    open_ends = np.isinf([target.low, target.high])
+    return _law(target, nodes, spacing, weights / spacing, nodes, ones, drift, lambda theta: theta, open_ends)
 
 
 def _longest_panel(step_size) -> float:
@@ -256,9 +262,10 @@ def _total_sd(step_size, gradient_sd, noise_correction):
     return np.sqrt(np.maximum(injected, gradient) if noise_correction else injected + gradient)
 
 
-def _law(target, nodes, spacing, density, theta, slope, drift, to_phi) -> StationaryLaw:
+def _law(target, nodes, spacing, density, theta, slope, drift, to_phi, open_ends=(True, True)) -> StationaryLaw:
+    """There is nothing beyond an end that is not open: the grid ends there because the support does."""
     density = density / (density @ spacing)
-    centre = nodes[np.argmax(density)]
+    centre = (density * spacing) @ nodes  # not the peak, which is at an end where a chain explodes
     return StationaryLaw(
         target=target,
         phi=nodes,
@@ -268,7 +275,7 @@ def _law(target, nodes, spacing, density, theta, slope, drift, to_phi) -> Statio
         distribution=_integral(density, spacing),
         lengths=spacing * slope,
         drift=drift,
-        tail_mass=float(np.abs(density[[0, -1]] * (nodes[[0, -1]] - centre)).sum()),
+        tail_mass=float(np.abs(density[[0, -1]] * (nodes[[0, -1]] - centre)) @ np.asarray(open_ends, float)),
         to_phi=to_phi,
     )
 
@@ -317,6 +324,10 @@ def _proxy_function(target: Target, transform) -> Callable:
     return jax.jit(evaluate)
 
 
+def _score(target: Target) -> Callable:
+    return functools.partial(_in_blocks, _score_function(target))
+
+
 @functools.lru_cache(maxsize=64)
 def _score_function(target: Target) -> Callable:
     return jax.jit(target.score)
@@ -335,12 +346,15 @@ def _in_blocks(function: Callable, x: np.ndarray) -> np.ndarray:
 def _range(drift: Callable, low: float, high: float) -> tuple[float, float]:
     """Where exp(integral of the drift), the exact density, exceeds what is negligible, with room for a wider law."""
     ladder = np.sinh(np.linspace(-12, 12, _BLOCK))
-    if math.isfinite(low):
-        ladder = low + np.linspace(0, 1, _BLOCK) * ((high - low) if math.isfinite(high) else 200.0)
+    if math.isfinite(low) and math.isfinite(high):
+        ladder = np.linspace(low, high, _BLOCK)
+    elif math.isfinite(low):
+        ladder = low + np.sinh(np.linspace(0, 24, _BLOCK))  # up to 1e10, rungs 0.6% apart: theta has any unit
     steps = np.nan_to_num(drift(ladder), nan=-1e300, posinf=1e300, neginf=-1e300)
     log_density = integrate.cumulative_trapezoid(np.clip(steps, -1e8, 1e8), ladder, initial=0)
     inside = ladder[log_density > log_density.max() + 1.05 * math.log(_NEGLIGIBLE)]
-    return (inside[0] - 1 if math.isinf(low) else low), (1.2 * inside[-1] + 1 if math.isinf(high) else high)
+    room = 1 + 0.2 * abs(inside[-1] - (low if math.isfinite(low) else 0.0))
+    return (inside[0] - 1 if math.isinf(low) else low), (inside[-1] + room if math.isinf(high) else high)
 
 
 # -- quadrature ---------------------------------------------------------------------------------------------------
@@ -451,6 +465,8 @@ def _validate(target, transform, step_size, scheme, noise_sd) -> None:
         expected = "none: it moves theta itself" if scheme == "mirror" else "one, such as 'softplus'"
         raise ValueError(f"`transform` is {transform!r}, but {scheme!r} takes {expected}.")
     if scheme == "mirror":
+        if not math.isfinite(target.low):
+            raise ValueError(f"mirror on {target!r}: the support has no lower end to fold at; take -theta for theta.")
         inner = [end + side * 1e-9 for end, side in ((target.low, 1), (target.high, -1)) if math.isfinite(end)]
         if np.abs(_in_blocks(_score_function(target), np.array(inner))).max() > 1e6:
             raise ValueError(
@@ -467,11 +483,19 @@ def _resolve(transform, target):
     return transforms.onto(target.support, transform)
 
 
-def _checked(law: StationaryLaw, step_size: float) -> StationaryLaw:
-    if not law.tail_mass < _TOLERABLE:
-        raise ValueError(
-            f"about {law.tail_mass:.1g} of the law at step size {step_size:g} lies beyond the largest grid, "
-            f"[{law.phi[0]:.3g}, {law.phi[-1]:.3g}]: the proxy's tails are too heavy (arctan and softsign on a density "
-            "unbounded at an end) or the chain explodes. Use a transform with lighter tails, or a smaller step."
+def _checked(law: StationaryLaw, step_size: float, scheme: str) -> StationaryLaw:
+    if law.tail_mass < _TOLERABLE:
+        return law
+    reason = (
+        "the proxy's tails are too heavy (arctan and softsign on a density unbounded at an end) or the chain explodes. "
+        "Use a transform with lighter tails, or a smaller step."
+    )
+    if scheme == "mirror":
+        reason = (
+            f"{law.target!r} is too wide, or its tails too heavy, for a grid as fine as these steps, or the chain explodes. "
+            "Use a larger step; where it explodes, a smaller one."
         )
-    return law
+    raise ValueError(
+        f"about {law.tail_mass:.1g} of the law at step size {step_size:g} lies beyond the largest grid, "
+        f"[{law.phi[0]:.3g}, {law.phi[-1]:.3g}]: {reason}"
+    )
