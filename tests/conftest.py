@@ -5,6 +5,7 @@ the transforms), emits code in the way that is faster to compile, and the worker
 the tests of the transforms, whose accuracy is that of the code, with XLA's own emitters (`XLA_FLAGS` is set there).
 """
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -23,6 +24,9 @@ def pytest_configure(config):
         os.environ[CACHE] = config.compiled.name
         if "XLA_FLAGS" not in os.environ and _xla_knows(QUICK):
             os.environ["XLA_FLAGS"] = QUICK
+        if importlib.util.find_spec("numba"):
+            # What earlier versions of ArviZ import compiles into a cache that two workers at once leave damaged.
+            subprocess.run([sys.executable, "-c", "import arviz_stats"], capture_output=True)
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
     jax.config.update("jax_disable_most_optimizations", True)
