@@ -342,7 +342,7 @@ def test_what_changes_with_the_rows_is_no_deterministic_of_the_posterior(size):
 
     def model(x, y):
         m = numpyro.sample("m", dist.Normal(0.0, 1.0))
-        numpyro.deterministic("double", 2 * m)
+        numpyro.deterministic("double", jnp.array([2 * m, jnp.nan]))
         with numpyro.plate("N", 20, subsample_size=size) as rows:
             mean = m * x[rows]
             numpyro.sample("y", dist.Normal(mean, 1.0), obs=y[rows])

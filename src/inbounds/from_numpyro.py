@@ -505,7 +505,11 @@ def _changing_with_rows(posterior: NumPyroPosterior) -> frozenset[str]:
     last = {plate.name: jnp.array([plate.size - 1]) for plate in plates}
     some = {plate.name: jnp.arange(min(plate.size, plate.batch_size)) for plate in plates}
     first, *others = [jax.tree.map(np.asarray, sites(theta, rows)) for rows in (posterior._no_rows(), last, some)]
-    return frozenset(name for name, value in first.items() if any(not np.array_equal(value, x[name]) for x in others))
+    return frozenset(
+        name
+        for name, value in first.items()
+        if any(not np.array_equal(value, x[name], equal_nan=value.dtype.kind in "fc") for x in others)
+    )
 
 
 def _not_finite(name: str, kind: str, log_prob: np.ndarray, value: np.ndarray, theta: dict) -> str:

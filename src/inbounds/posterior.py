@@ -226,8 +226,8 @@ def _check_priors(priors: PyTree) -> PyTree:
             )
         if isinstance(base_of(prior), dist.Delta | dist.ImproperUniform):
             raise ValueError(
-                f"The prior of {name!r}, {type(base_of(prior)).__name__}, is no law to draw from. Put a value that is known into the "
-                "likelihood; give anything else a proper prior, or `supports` and a `log_prior` in the place of priors."
+                f"The prior of {name!r}, {type(base_of(prior)).__name__}, is no law to draw from. Put a value that is known (Delta) into "
+                "the likelihood; for anything else give a proper prior, or `supports` and a `log_prior` in the place of priors."
             )
         _check_support(name, prior.support)
     return priors

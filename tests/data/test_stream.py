@@ -339,3 +339,11 @@ def test_a_cache_of_arrays_is_refused_for_others_of_the_same_shape(tmp_path):
     for other in ({"x": two}, {"z": one}):
         with pytest.raises(DataError, match="holds rows of other files"):
             ib.data.stream(other, cache=tmp_path / "cache")
+
+
+def test_a_cache_of_a_list_of_files_is_refused_for_other_columns(tmp_path):
+    pq.write_table(pa.table({"a": np.zeros(50), "b": np.ones(50)}), tmp_path / "part.parquet")
+    files = [tmp_path / "part.parquet"]
+    ib.data.stream(files, {"y": "a"}, cache=tmp_path / "cache")
+    with pytest.raises(DataError, match="or of other columns"):
+        ib.data.stream(files, {"y": "b"}, cache=tmp_path / "cache")

@@ -324,17 +324,26 @@ def test_bad_options_are_refused(call, message):
         call()
 
 
-@pytest.mark.parametrize("kernel", [ib.sgld, ib.leimkuhler_matthews, ib.baselines.mirror])
+POSITIVE_TABLE, SHARES = dist.Exponential(1.0).expand([5, 3]).to_event(2), dist.Dirichlet(np.ones(3)).expand([5])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "table"),
+    [
+        (ib.sgld, POSITIVE_TABLE),
+        (ib.leimkuhler_matthews, POSITIVE_TABLE),
+        (ib.baselines.mirror, POSITIVE_TABLE),
+        (ib.sgld, SHARES),
+    ],
+)
 @pytest.mark.parametrize("chains", [1, 2])
-def test_zeros_made_of_the_proxy_change_nothing(kernel, chains, monkeypatch):
+def test_zeros_made_of_the_proxy_change_nothing(kernel, table, chains, monkeypatch):
     """What is done for GPUs to the gradients of tables, in which rows are looked up."""
 
     def draws():
         posterior = ib.Posterior(
-            {"table": dist.Exponential(1.0).expand([5, 3]).to_event(2), "rate": dist.Exponential(1.0)},
-            lambda theta, batch: dist.Poisson(theta["rate"] * theta["table"][batch["row"]].sum(-1)).log_prob(
-                batch["n"]
-            ),
+            {"table": table, "rate": dist.Exponential(1.0)},
+            lambda theta, batch: dist.Poisson(theta["rate"] * theta["table"][batch["row"], 1]).log_prob(batch["n"]),
             {"row": np.arange(40) % 4, "n": np.arange(40.0) % 7},
         )
         return ib.sample(kernel(posterior), 1e-3, 30, batch_size=10, num_chains=chains, seed=1, progress=False).theta

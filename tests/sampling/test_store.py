@@ -156,7 +156,7 @@ def test_a_store_whose_checkpoints_are_not_found_is_not_begun_anew(in_memory, tm
         run(store=store, checkpoint=tmp_path / "there", resume=True)
 
 
-@pytest.mark.parametrize(("resume", "burn_in"), [(True, 50), (False, 2_000)])
+@pytest.mark.parametrize(("resume", "burn_in"), [(True, 50), (False, 50), (False, 2_000)])
 def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(resume, burn_in, tmp_path):
     pytest.importorskip("orbax.checkpoint")
     options = dict(store=tmp_path / "run.zarr", checkpoint=tmp_path / "checkpoints", burn_in=burn_in)

@@ -446,7 +446,9 @@ def _origin(where: Any, columns: Any) -> str:
                 np.ascontiguousarray(leaf[np.linspace(0, len(leaf) - 1, LOOKED_AT).astype(int)]) if len(leaf) else leaf
             )
             files.append((str(leaf.dtype), leaf.shape, hashlib.sha256(some.tobytes()).hexdigest()))
-    made_from = [files, columns] if isinstance(where, str | os.PathLike) else [str(jax.tree.structure(where)), files]
+    made_from = [files, columns]
+    if not isinstance(where, str | os.PathLike):
+        made_from.append(str(jax.tree.structure(where)))
     return hashlib.sha256(json.dumps(made_from, default=str).encode()).hexdigest()
 
 

@@ -214,7 +214,7 @@ class ProxyGradient:
         outputs = jaxpr_as_fun(traced)(*jax.tree.leaves((state, theta, batch)))
         proxies = jax.tree.leaves(phi)  # of the first outputs, which are the gradient
         for place, (p, is_sum) in enumerate(zip(proxies, sums_into_rows(traced.jaxpr), strict=False)):
-            if is_sum:
+            if is_sum and outputs[place].shape == p.shape:  # phi of a simplex has fewer numbers than theta
                 outputs[place] = outputs[place] + 0 * p  # which XLA does not know to be 0
         return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
 

@@ -217,8 +217,8 @@ class BayesianNMF(Estimator):
         """Sample factors for ratings; returns self.
 
         Args:
-            X: `ib.data.Ratings`, a `scipy.sparse` matrix of users by items, a data frame, a path, an array of three columns
-                (user, item, rating), or of two columns with the ratings in `y`.
+            X: `ib.data.Ratings`, a `scipy.sparse` matrix of users by items, a data frame, a path, an array or a list of rows
+                (user, item, rating), an array of two columns with the ratings in `y`, or a tuple of three arrays.
             y: the ratings, where X has the pairs only.
             eval_set: ratings to follow along instead of a held-out share; in any of the forms of X.
         """
@@ -501,7 +501,8 @@ def as_ratings(X: Any, y: Any = None) -> Ratings:
         if columns.ndim != 2 or columns.shape[1] != width:
             raise ValueError(
                 f"An array of ratings has three columns (user, item, rating), or two and the ratings in `y`; got the "
-                f"shape {columns.shape}{'' if y is None else ' and y'}. For a matrix of users by items give scipy.sparse."
+                f"shape {columns.shape}{'' if y is None else ' and y'}. For a matrix of users by items give scipy.sparse, for three "
+                "arrays a tuple."
             )
         return Ratings.from_columns(_labels(columns[:, 0]), _labels(columns[:, 1]), columns[:, 2] if y is None else y)
     return load_ratings(X)

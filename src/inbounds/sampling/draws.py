@@ -76,8 +76,10 @@ class Draws:
     def variables(self) -> dict[str, np.ndarray]:
         """Draws by name: one array (chain, draw, ...) a leaf of theta, and one a deterministic site of the model."""
         variables = [*_shapes(self.theta), *self.deterministics().items()]
-        array_names([name for name, _ in variables])
-        return dict(variables)
+        found = dict(variables)
+        if len(found) < len(variables):  # "a/b" is what b in a is called
+            array_names([name for name, _ in variables])
+        return found
 
     def deterministics(self) -> dict[str, np.ndarray]:
         """Draws of the functions of theta that the posterior names (`numpyro.deterministic`), by name."""
@@ -505,7 +507,7 @@ def _read(arrays: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _for_arviz(variables: dict[str, Any]) -> dict[str, np.ndarray]:
-    return {_array_name(name): np.asarray(x) for name, x in variables.items()}
+    return dict(zip(array_names(list(variables)), map(np.asarray, variables.values()), strict=True))
 
 
 def _shapes(tree: PyTree) -> list[tuple[str, np.ndarray]]:

@@ -201,7 +201,8 @@ class _Run:
             from inbounds.sampling.store import StoredRecord  # here: Zarr is an extra
 
             position = None if loaded is None else loaded.position
-            self.record = StoredRecord(program, self.burn_in, sizes, store, identity, phi, resume, position)
+            about_store = (store, identity, phi, resume, position, checkpoint is not None)
+            self.record = StoredRecord(program, self.burn_in, sizes, *about_store)
         if loaded is None:
             return carry
         self.record.restore(loaded.snapshot, phi)

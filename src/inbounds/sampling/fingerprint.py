@@ -137,12 +137,18 @@ def _priors(priors: PyTree) -> str:
 
 def _law(part: Any) -> str:
     """A distribution, or a part of one, with its parameters by name: NumPyro's own order is another one in every process."""
+    if isinstance(part, list | tuple):
+        return f"({', '.join(map(_law, part))})"
     if not is_distribution(part):
         is_number = isinstance(part, int | float) or hasattr(part, "dtype")
         return _numbers(np.asarray(part, np.float32)) if is_number else _text(part)
     own = {name: vars(part).get(name) for name in sorted(type(part).gather_pytree_data_fields())}
-    # What is private and no distribution follows from the rest.
-    listed = [name for name, x in own.items() if x is not None and (is_distribution(x) or not name.startswith("_"))]
+    # What else is private follows from the rest.
+    listed = [
+        name
+        for name, x in own.items()
+        if x is not None and (not name.startswith("_") or is_distribution(x) or isinstance(x, list) or name == "_mask")
+    ]
     parameters = ", ".join(f"{name}={_law(own[name])}" for name in listed)
     return f"{type(part).__name__}{list(part.shape())}({parameters})"
 

@@ -127,6 +127,7 @@ class StoredRecord(Record):
         phi: PyTree,
         resume: bool,
         position: int | None,
+        checkpoints: bool,
     ):
         super().__init__(program, burn_in, step_size)
         self.store = _Store(os.fspath(url))
@@ -140,7 +141,7 @@ class StoredRecord(Record):
         self.pause = PUBLISH_SECONDS
         if self.writes:
             with self._explained(), _refusing_damage(self.store.url):
-                self.store.begin(self.layout, fingerprint, resume, position)
+                self.store.begin(self.layout, fingerprint, resume, position, checkpoints)
 
     @property
     def num_draws(self) -> int:
@@ -300,7 +301,7 @@ class _Store:
         self.length = 0  # that readers see
         self.broken = False
 
-    def begin(self, layout: _Layout, fingerprint: dict, resume: bool, position: int | None) -> None:
+    def begin(self, layout: _Layout, fingerprint: dict, resume: bool, position: int | None, checkpoints: bool) -> None:
         self._refuse_files()
         found = self._attributes()
         if found is None:
@@ -327,7 +328,7 @@ class _Store:
                 )
         self._drop_partial_files()
         if position is None:
-            self._create(layout, fingerprint, resume)
+            self._create(layout, fingerprint, checkpoints)
         else:
             self._cut(layout, position)
         self.publish()
@@ -375,7 +376,7 @@ class _Store:
             for path in Path(inner.root).rglob("*.partial"):
                 path.unlink(missing_ok=True)
 
-    def _create(self, layout: _Layout, fingerprint: dict, resume: bool) -> None:
+    def _create(self, layout: _Layout, fingerprint: dict, checkpoints: bool) -> None:
         if self._attributes() is not None:
             sync(self.staged.clear())
         program = layout.program
@@ -384,8 +385,8 @@ class _Store:
             "kernel": program.kernel.name,
             "thin": program.thin,
             "run": fingerprint,
-            # Who says resume=True from the first call on has a folder for checkpoints, and wants to begin anew until there is one.
-            AWAITS_CHECKPOINT: resume,
+            # Until the first of them there is nothing to go on from but the beginning.
+            AWAITS_CHECKPOINT: checkpoints,
         }
         zarr.create_group(self.staged, attributes=attributes)
         sync(self.staged.publish())  # the root first: it says whose the rest is
