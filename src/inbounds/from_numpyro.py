@@ -118,9 +118,8 @@ class NumPyroPosterior(Posterior):
     def __init__(self, look: _Look, supports: dict[str, Any], layout: Layout):
         self.model, self._look, self.layout = look.model, look, layout
         self._names = {plate.name for plate in layout.plates}
-        self.of_minibatches: frozenset[str] = (
-            frozenset()
-        )  # deterministic sites outside the data plates that depend on their rows
+        # Deterministic sites outside the data plates that depend on their rows.
+        self.of_minibatches: frozenset[str] = frozenset()
         if not layout.plates:
             super().__init__(supports=supports, log_prior=self._outside)
         elif layout.shared:

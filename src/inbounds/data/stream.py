@@ -442,14 +442,10 @@ def _origin(where: Any, columns: Any) -> str:
                 status = path.stat()
                 files.append((path.name, status.st_size, status.st_mtime_ns))
         else:
-            some = (
-                np.ascontiguousarray(leaf[np.linspace(0, len(leaf) - 1, LOOKED_AT).astype(int)]) if len(leaf) else leaf
-            )
+            some = leaf[np.linspace(0, max(0, len(leaf) - 1), min(len(leaf), LOOKED_AT)).astype(int)]
             files.append((str(leaf.dtype), leaf.shape, hashlib.sha256(some.tobytes()).hexdigest()))
-    made_from = [files, columns]
-    if not isinstance(where, str | os.PathLike):
-        made_from.append(str(jax.tree.structure(where)))
-    return hashlib.sha256(json.dumps(made_from, default=str).encode()).hexdigest()
+    names = [] if isinstance(where, str | os.PathLike) else [str(jax.tree.structure(where))]
+    return hashlib.sha256(json.dumps([files, columns, *names], default=str).encode()).hexdigest()
 
 
 def _grain() -> Any:

@@ -201,8 +201,9 @@ class _Run:
             from inbounds.sampling.store import StoredRecord  # here: Zarr is an extra
 
             position = None if loaded is None else loaded.position
-            about_store = (store, identity, phi, resume, position, checkpoint is not None)
-            self.record = StoredRecord(program, self.burn_in, sizes, *about_store)
+            self.record = StoredRecord(
+                program, self.burn_in, sizes, store, identity, phi, resume, position, checkpoints=checkpoint is not None
+            )
         if loaded is None:
             return carry
         self.record.restore(loaded.snapshot, phi)
@@ -407,11 +408,9 @@ def _minibatches(kernel: Kernel, batch_size: int | None, batching: str | None) -
         given = f"batch_size={batch_size}" if batch_size is not None else f"batching={batching!r}"
         raise ValueError(f"{given}, but the data make their own minibatches ({data!r}). Leave it out.")
     size = kernel.posterior.batch_size if batch_size is None else batch_size
-    in_sight = rows is not None and not is_stream(data)
-    all_rows = size is None or (
-        size == rows and jax.process_count() == 1
-    )  # of several processes, each knows its own rows
-    everything = in_sight and all_rows and batching != "replacement"
+    # Of several processes, each knows its own rows only.
+    all_rows = size is None or (size == rows and jax.process_count() == 1)
+    everything = rows is not None and not is_stream(data) and all_rows and batching != "replacement"
     if everything and dict(kernel.config).get("noise_correction") is True:
         raise ValueError(
             "noise_correction=True estimates the noise of minibatches, but every step uses all the data, and its gradient has none. "
