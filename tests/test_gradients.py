@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
-from inbounds.gradients import full_gradient, sums_into_rows
+from inbounds.gradients import full_gradient
 from tests.models_for_tests import poisson_rates
 
 THETA = {"rate": jnp.array([2.0, 1.5]), "mix": jnp.array(0.3)}
@@ -119,26 +119,6 @@ def test_half_batches_need_two_rows():
     kernel = ib.sgld(poisson_rates(), noise_correction=True)
     with pytest.raises(ValueError, match="a batch of at least 2"):
         ib.sample(kernel, 0.001, 10, batch_size=1)
-
-
-def test_gradients_of_look_ups_are_told_from_others():
-    rows = jnp.array([2, 0, 2])
-
-    @jax.jit
-    def inner(table):
-        return jnp.sum(table[rows] ** 2)
-
-    def density(theta):
-        looked_up = jnp.sum(theta["looked up"][rows] ** 3) - jnp.sum(theta["looked up"])
-        return looked_up + inner(theta["in a jitted function"]) - jnp.sum(theta["all of it"] ** 2)
-
-    theta = {name: jnp.ones((4, 3)) for name in ("looked up", "in a jitted function", "all of it")}
-    found = sums_into_rows(jax.make_jaxpr(jax.grad(density))(theta).jaxpr)
-    assert dict(zip(sorted(theta), found, strict=True)) == {
-        "looked up": True,
-        "in a jitted function": True,
-        "all of it": False,
-    }
 
 
 def test_halves_of_minibatches_of_unequal_lengths_count_all_of_them():

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Literal
 
 from inbounds import trees
 from inbounds.data.arrays import is_stream
@@ -387,23 +386,6 @@ def _half_signs(total: int, dtype: Any) -> jax.Array:
     half = _half(total)
     ratio = math.sqrt((total - half) / half)
     return jnp.where(jnp.arange(total) < half, ratio, -1 / ratio).astype(dtype)
-
-
-def sums_into_rows(jaxpr: Any) -> list[bool]:
-    """For every output of a program whether it is a sum into some rows of a table, as the gradient of a look-up is."""
-    made_by = {variable: equation for equation in jaxpr.eqns for variable in equation.outvars}
-
-    def is_sum(variable: Any) -> bool:
-        equation = None if isinstance(variable, Literal) else made_by.get(variable)
-        if equation is None:
-            return False
-        if equation.primitive.name in ("add", "add_any"):
-            return any(map(is_sum, equation.invars))
-        if equation.primitive.name in ("jit", "pjit"):
-            return sums_into_rows(equation.params["jaxpr"].jaxpr)[equation.outvars.index(variable)]
-        return equation.primitive.name == "scatter-add"
-
-    return list(map(is_sum, jaxpr.outvars))
 
 
 def _scale(posterior: Posterior, batch_size: int) -> float:

@@ -9,8 +9,6 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
-from inbounds.gradients import sums_into_rows
-from inbounds.kernels import base
 from inbounds.preconditioners import scaled_by_itself
 from tests.models_for_tests import poisson_rates
 
@@ -325,36 +323,6 @@ def test_bad_options_are_refused(call, message):
 
 
 POSITIVE_TABLE, SHARES = dist.Exponential(1.0).expand([5, 3]).to_event(2), dist.Dirichlet(np.ones(3)).expand([5])
-
-
-@pytest.mark.parametrize(
-    ("kernel", "table"),
-    [
-        (ib.sgld, POSITIVE_TABLE),
-        (ib.leimkuhler_matthews, POSITIVE_TABLE),
-        (ib.baselines.mirror, POSITIVE_TABLE),
-        (ib.sgld, SHARES),
-    ],
-)
-@pytest.mark.parametrize("chains", [1, 2])
-def test_zeros_made_of_the_proxy_change_nothing(kernel, table, chains, monkeypatch):
-    """What is done for GPUs to the gradients of tables, in which rows are looked up."""
-
-    def draws():
-        posterior = ib.Posterior(
-            {"table": table, "rate": dist.Exponential(1.0)},
-            lambda theta, batch: dist.Poisson(theta["rate"] * theta["table"][batch["row"], 1]).log_prob(batch["n"]),
-            {"row": np.arange(40) % 4, "n": np.arange(40.0) % 7},
-        )
-        return ib.sample(kernel(posterior), 1e-3, 30, batch_size=10, num_chains=chains, seed=1, progress=False).theta
-
-    expected, seen = draws(), []
-    monkeypatch.setattr(base, "default_platform", lambda: "gpu")
-    monkeypatch.setattr(base, "sums_into_rows", lambda jaxpr: seen.append(sums_into_rows(jaxpr)) or seen[-1])
-    found = draws()
-    assert seen[0][:2] == [False, True]  # rate and table
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", [*KERNELS.values(), ib.baselines.scir])

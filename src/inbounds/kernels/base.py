@@ -15,12 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import jaxpr_as_fun
 
 from inbounds import trees
-from inbounds.backend import default_platform
-from inbounds.data.spread import Spread
-from inbounds.gradients import Gradient, GradientEstimator, GradientFactory, sums_into_rows
+from inbounds.gradients import GradientEstimator, GradientFactory
 from inbounds.posterior import Posterior
 from inbounds.preconditioners import Preconditioner, as_preconditioner
 from inbounds.space import Space
@@ -187,7 +184,7 @@ class ProxyGradient:
         step. Without data, what it is made of would be written instead, and they share it.
         """
         theta = self.space.evaluation_point(phi)
-        gradient, state = self._estimate(state, phi, theta, batch)
+        gradient, state = self.estimator.estimate(state, theta, batch, self.estimates_variance)
         variance = gradient.variance
         if self.known_variance is not None:
             known = self.known_variance(theta) if callable(self.known_variance) else self.known_variance
@@ -196,27 +193,6 @@ class ProxyGradient:
             return lambda: self.space.pull_back(phi, theta, gradient.value, self.temperature), variance, state
         drift = self.space.pull_back(phi, theta, gradient.value, self.temperature)
         return lambda: drift, variance, state
-
-    def _estimate(self, state: Any, phi: PyTree, theta: PyTree, batch: PyTree) -> tuple[Gradient, Any]:
-        """The estimate at theta, and the new state of the estimator.
-
-        The gradient of a table of which a step looks up few rows is a sum into zeros. On a GPU XLA fills them in once in a turn of the
-        loop, and copies them for every other step of it: a fifth of the time that a large factorisation takes. Zeros made of phi are
-        written along with phi, by the step before.
-        """
-
-        def estimate(state, theta, batch):
-            return self.estimator.estimate(state, theta, batch, self.estimates_variance)
-
-        if default_platform() != "gpu" or isinstance(batch, Spread):
-            return estimate(state, theta, batch)
-        traced, shapes = jax.make_jaxpr(estimate, return_shape=True)(state, theta, batch)
-        outputs = jaxpr_as_fun(traced)(*jax.tree.leaves((state, theta, batch)))
-        proxies = jax.tree.leaves(phi)  # of the first outputs, which are the gradient
-        for place, (p, is_sum) in enumerate(zip(proxies, sums_into_rows(traced.jaxpr), strict=False)):
-            if is_sum and outputs[place].shape == p.shape:  # phi of a simplex has fewer numbers than theta
-                outputs[place] = outputs[place] + 0 * p  # which XLA does not know to be 0
-        return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
 
     def refresh(self, state: Any, phi: PyTree) -> Any:
         return self.estimator.refresh(state, self.space.evaluation_point(phi))

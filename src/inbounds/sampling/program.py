@@ -24,8 +24,10 @@ from inbounds import trees
 from inbounds.data.arrays import MinibatchSource
 from inbounds.kernels.base import Kernel
 from inbounds.noise import normal
+from inbounds.sampling import fused
 from inbounds.sampling.collect import Collector
 from inbounds.sampling.devices import Layout, platform_of
+from inbounds.sampling.fused import Fused
 from inbounds.trees import PyTree
 
 SMALL = 4_096  # numbers in the state below which noise is drawn beforehand
@@ -113,6 +115,12 @@ class Program:
     def launched_as_graph(self) -> bool:
         """Whether a GPU had better be given the kernels of a turn at once, however few: where launches take longer than they do."""
         return platform_of(self.layout) == "gpu" and self.dimension * self.num_chains <= SHORT_KERNELS
+
+    @property
+    def fuses(self) -> bool:
+        """Whether kernels of our own are to move the large variables, if there are any."""
+        large = not self.small and self.dimension * self.num_chains >= fused.LARGE
+        return large and self.kernel.noise == "normal" and self.layout is None and fused.available()
 
     @property
     def plan_numbers(self) -> int:
@@ -243,17 +251,25 @@ def _for_every_chain(program: Program, function: Callable[[jax.Array], PyTree], 
     return jax.vmap(function, out_axes=1)(keys)
 
 
+def _step_of_one(
+    program: Program, state: Any, noise: PyTree, plan: PyTree, arrays: PyTree, step_size: jax.Array,
+    report: bool | jax.Array,
+) -> tuple:  # fmt: skip
+    """One step of one chain; nothing is reported where `report` turns out to be False."""
+    kernel = program.kernel
+    new, info = kernel.update(noise, state, program.source.fetch(arrays, plan), step_size, report)
+    dtype = jax.tree.leaves(kernel.proxy(state))[0].dtype
+    return new, {name: getattr(info, name).astype(dtype) for name in kernel.reports}
+
+
 def _step(
     program: Program, state: Any, noise: PyTree, plan: PyTree, arrays: PyTree, step_size: jax.Array,
     report: bool | jax.Array = True,
 ) -> tuple:  # fmt: skip
-    """One step of every chain; nothing is reported where `report` turns out to be False."""
-    kernel = program.kernel
+    """One step of every chain."""
 
     def one(noise, state, plan, step_size):
-        new, info = kernel.update(noise, state, program.source.fetch(arrays, plan), step_size, report)
-        dtype = jax.tree.leaves(kernel.proxy(state))[0].dtype
-        return new, {name: getattr(info, name).astype(dtype) for name in kernel.reports}
+        return _step_of_one(program, state, noise, plan, arrays, step_size, report)
 
     if program.num_chains == 1:  # no batch axis of one: it would make every product of matrices a batched one
         first = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in (noise, state, plan)]
@@ -365,11 +381,31 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     def dress(tree):
         return jax.tree.map(lambda leaf: leaf[None], tree) if alone else tree
 
-    def step(state, inputs, report=True):
+    def chained(shape):
+        return shape if alone else (program.num_chains, *shape)
+
+    def stepper(report, *arguments, clear=False):
+        """What makes a step: (number, zeros, state, plan, step size) -> ((state, info), zeros); and the zeros to begin with."""
+
+        def advance(noise, state, plan, size):
+            if not alone:
+                return _step(program, state, noise, plan, arrays, size, report)
+            return _step_of_one(program, state, noise, shed(plan), arrays, size if size.ndim == 0 else size[0], report)
+
+        def plain(number, zeros, *arguments):
+            noise = draw(keys.noise[0], number) if alone else jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
+            return advance(noise, *arguments), zeros
+
+        if program.fuses:
+            noise = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(chained(leaf.shape), leaf.dtype), phi)
+            by_kernels = Fused(advance, noise, arguments, alone=alone, clear=clear)
+            if by_kernels.tails:
+                return partial(by_kernels, jax.random.key_data(keys.noise)), by_kernels.zeros()
+        return plain, []
+
+    def of_step(inputs):
         number, plan, size = inputs
-        noise = dress(draw(keys.noise[0], number)) if alone else jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
-        size = step_size if size is None else size
-        return shed(_step(program, dress(state), noise, plan, arrays, size, report))
+        return number, plan, step_size if size is None else size
 
     state = shed(carry.state)
     flat, upright = _lying(program, state)
@@ -379,24 +415,37 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     count = jnp.clip(end - first, 0, length)
     done = jnp.zeros_like(count)
     if program.unroll > 1:
-        one = jax.jit(lambda state, inputs: step(state, inputs, report=False)[0])  # traced once
+        _, *arguments = of_step(jax.tree.map(lambda leaf: leaf[0], inputs))
+        step, zeros = stepper(False, state, *arguments, clear=True)
 
-        def group(state, inputs):
+        @jax.jit  # traced once
+        def one(loop, inputs):
+            state, zeros = loop
+            number, plan, size = of_step(inputs)
+            (state, _), zeros = step(number, zeros, state, plan, size)
+            return state, zeros
+
+        def group(loop, inputs):
             for place in range(program.unroll):
-                state = one(state, jax.tree.map(lambda leaf, place=place: leaf[place], inputs))
-            return state, None
+                loop = one(loop, jax.tree.map(lambda leaf, place=place: leaf[place], inputs))
+            return loop, None
 
         # A loop of known length, which a device goes through on its own, with the inputs of a turn cut out at once. The last steps, of
         # which one reports, and a block that is cut short are for the loop below.
         most = (length - 1) // program.unroll * program.unroll
         grouped = jax.tree.map(lambda leaf: leaf[:most].reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
-        state = lax.cond(count == length, lambda state: lax.scan(group, state, grouped)[0], lambda state: state, state)
+        state = lax.cond(
+            count == length, lambda state: lax.scan(group, (state, zeros), grouped)[0][0], lambda state: state, state
+        )
         done = jnp.where(count == length, most, 0)
 
     def turn(index, loop):
         # No other report leaves the loop, and each is a pass over the drift. That the condition pays was measured on CPUs alone.
         report = length == 1 or platform_of(program.layout) != "cpu" or index == count - 1
-        state, info = step(upright(loop[0]), jax.tree.map(lambda leaf: leaf[index], inputs), report=report)
+        state = upright(loop[0])
+        number, plan, size = of_step(jax.tree.map(lambda leaf: leaf[index], inputs))
+        step, zeros = stepper(report, state, plan, size)
+        (state, info), _ = step(number, zeros, state, plan, size)
         return flat(state), info
 
     state, info = lax.fori_loop(done, count, turn, (flat(state), nothing))
