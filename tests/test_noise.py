@@ -8,7 +8,7 @@ import scipy.special
 import scipy.stats
 
 from inbounds import noise
-from inbounds.noise import _normal, normal, threefry
+from inbounds.noise import normal, of_word, threefry
 
 # Known answers of Threefry-2x32 from the Random123 library: rounds, counter, key, result.
 KNOWN = [
@@ -59,7 +59,7 @@ def test_words_become_the_quantiles_of_the_normal(platform, monkeypatch):
     monkeypatch.setattr(noise, "by_hand", lambda x: platform == "cpu")
     ends = np.arange(2**10)
     places = np.unique(np.concatenate([ends, 2**23 - 1 - ends, np.arange(0, 2**23, 61)]))  # in the upper half of 2^24
-    quantile = jax.jit(lambda bits: _normal(bits))  # anew: a function once compiled would not see the change
+    quantile = jax.jit(lambda bits: of_word(bits))  # anew: a function once compiled would not see the change
     draws = np.asarray(quantile((places << 8).astype(np.uint32)), float)
     exact = -scipy.special.ndtri((2**23 - places - 0.5) / 2**24)
     np.testing.assert_allclose(draws, exact, rtol=6e-7)

@@ -55,7 +55,7 @@ def normal(
         return jax.random.normal(jax.random.fold_in(key, stream) if stream else key, shape, dtype)
 
     counter = lax.iota(np.uint32, math.prod(shape))
-    return _normal(threefry(words[0], words[1], jnp.full_like(counter, stream), counter)[0]).reshape(shape)
+    return of_word(threefry(words[0], words[1], jnp.full_like(counter, stream), counter)[0]).reshape(shape)
 
 
 def threefry(
@@ -74,7 +74,7 @@ def threefry(
     return x0, x1
 
 
-def _normal(bits: jax.Array) -> jax.Array:
+def of_word(bits: jax.Array) -> jax.Array:
     """A normal of 24 random bits: the quantile of a number in (-1, 1), which lies as often on one side of 0 as on the other."""
     signed = lax.bitcast_convert_type(bits, np.int32) >> np.int32(8)
     uniform = (signed.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)

@@ -18,6 +18,7 @@ factorisation takes.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -30,7 +31,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from inbounds.backend import default_platform
-from inbounds.noise import QUANTILE, QUANTILE_END, threefry
+from inbounds.noise import QUANTILE, QUANTILE_END, of_word, threefry
 from inbounds.trees import PyTree
 
 LARGE = 2**17  # numbers of a variable, in all the chains, from which on a kernel of its own pays
@@ -52,26 +53,29 @@ PASSED = ("float32", "int32", "uint32", "bool")  # what a kernel is given, truth
 
 @cache
 def available() -> bool:
-    """Whether kernels can be made here: asked of the device, by a small one whose result is known."""
+    """Whether kernels can be made here: the device is asked, by a small one whose result is known. Not while something is traced."""
     if INTERPRETED or default_platform() != "gpu":
         return INTERPRETED
     try:
-        like = jax.ShapeDtypeStruct((LARGE,), np.float32)
-        words, number = np.asarray([[3, 5]], np.uint32), jnp.asarray(7)
-
-        def move(noise, x):
-            return jnp.exp(x) * noise + 1 / (1 + jnp.exp(-x))
-
-        def both(x):
-            moves = Fused(move, like, (x,), alone=True)
-            drawn = normals(jnp.asarray(words), number, [like], alone=True)[0]
-            return moves(jnp.asarray(words), number, [], x)[0], move(drawn, x)
-
-        with jax.ensure_compile_time_eval():
-            found, wanted = jax.jit(both)(jnp.linspace(-4.0, 4.0, LARGE))
-            return bool(np.all(np.abs(found - wanted) <= 1e-5 * (1 + np.abs(wanted))))
+        return _works()
     except Exception:  # another JAX, another GPU: XLA's loop does the same
+        logging.getLogger(__name__).info("No kernels of our own on this device.", exc_info=True)
         return False
+
+
+def _works() -> bool:
+    like = jax.ShapeDtypeStruct((LARGE,), np.float32)
+    words, number = np.asarray([[3, 5]], np.uint32), np.asarray(7)
+
+    def move(noise, x):
+        return jnp.exp(x) * noise + 1 / (1 + jnp.exp(-x))
+
+    def both(words, number, x):
+        drawn = normals(words, number, [like], alone=True)[0]
+        return Fused(move, like, (x,), alone=True)(words, number, [], x)[0], move(drawn, x)
+
+    found, wanted = map(np.asarray, jax.jit(both)(words, number, np.linspace(-4, 4, LARGE, dtype=np.float32)))
+    return bool(np.all(np.abs(found - wanted) <= 1e-5 * (1 + np.abs(wanted))))
 
 
 # What a variable of a traced step is to the numbers of one that moves: as many, in the same order; the same one for all of them; one for each
@@ -297,7 +301,7 @@ def _kernel(tail: Tail, offset: int, arithmetic: type[Plain], *refs: Any) -> Non
         env = {v: ref[0 if ref.shape == (1,) else chain] for v, ref in zip(tail.scalars, scalars, strict=True)}
         env |= {v: arithmetic.load(ref, place, inside) for v, ref in zip(tail.arrays, inputs, strict=True)}
         env = {v: x != 0 if v.aval.dtype == bool else x for v, x in env.items()}
-        values = _compute(tail, env | {tail.noise: _normal(bits[half], arithmetic)}, arithmetic)
+        values = _compute(tail, env | {tail.noise: arithmetic.normal(bits[half])}, arithmetic)
         for ref, value in zip(outputs, values, strict=False):
             arithmetic.store(ref, place, value, inside)
         for ref in outputs[len(values) :]:
@@ -319,7 +323,7 @@ def normals(words: jax.Array, number: jax.Array, like: Sequence, *, alone: bool)
         def of_chain(key, counter=counter, blocks=blocks, size=size):
             step = jnp.full_like(counter, number.astype(np.uint32))
             bits = jnp.stack([word.reshape(blocks, HALF) for word in threefry(key[0], key[1], step, counter)], axis=1)
-            return _normal(bits.reshape(-1)[:size], Plain)
+            return of_word(bits.reshape(-1)[:size])
 
         drawn.append(jax.vmap(of_chain)(words).reshape(leaf.shape))
     return drawn
@@ -329,17 +333,6 @@ def _offsets(like: Sequence, alone: bool) -> list[int]:
     """Where the counters of each leaf begin: no two leaves share one."""
     sizes = [leaf.size if alone else leaf.size // leaf.shape[0] for leaf in like]
     return [sum(-(-size // (2 * HALF)) * HALF for size in sizes[:place]) for place in range(len(sizes))]
-
-
-def _normal(bits: jax.Array, arithmetic: type[Plain]) -> jax.Array:
-    """As `noise._normal`."""
-    signed = (lax.bitcast_convert_type(bits, np.int32) >> np.int32(8)).astype(np.float32)
-    uniform = arithmetic.fma(signed, 2.0**-23, 2.0**-24)
-    power = arithmetic.fma(arithmetic.log2_of_tail(uniform), -2 * math.log(2) / QUANTILE_END, -1.0)
-    total: Any = QUANTILE[-1]
-    for coefficient in QUANTILE[-2::-1]:
-        total = arithmetic.fma(total, power, coefficient)
-    return uniform * total
 
 
 # -- arithmetic ----------------------------------------------------------------------------------------------------
@@ -360,10 +353,7 @@ class Plain:
     def fma(x: Any, y: Any, z: Any) -> Any:
         return x * y + z
 
-    @staticmethod
-    def log2_of_tail(uniform: jax.Array) -> jax.Array:
-        return jnp.log2((1 - uniform) * (1 + uniform))
-
+    normal = staticmethod(of_word)
     own: ClassVar[dict[str, Callable]] = {}
 
 
@@ -378,8 +368,14 @@ class Fast(Plain):
         return _instruction("fma.rn.ftz.f32", x, y, z)
 
     @staticmethod
-    def log2_of_tail(uniform: jax.Array) -> jax.Array:
-        return _instruction("lg2.approx.ftz.f32", Fast.fma(-uniform, uniform, 1.0))
+    def normal(bits: jax.Array) -> jax.Array:
+        signed = (lax.bitcast_convert_type(bits, np.int32) >> np.int32(8)).astype(np.float32)
+        uniform = Fast.fma(signed, 2.0**-23, 2.0**-24)
+        log2_tail = _instruction("lg2.approx.ftz.f32", Fast.fma(-uniform, uniform, 1.0))
+        power, total = Fast.fma(log2_tail, -2 * math.log(2) / QUANTILE_END, -1.0), QUANTILE[-1]
+        for coefficient in QUANTILE[-2::-1]:
+            total = Fast.fma(total, power, coefficient)
+        return uniform * total
 
     own: ClassVar[dict[str, Callable]] = {
         "exp": lambda x: _instruction("ex2.approx.ftz.f32", x * np.float32(1 / math.log(2))),
