@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -31,7 +31,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from inbounds.backend import default_platform
-from inbounds.noise import QUANTILE, QUANTILE_END, of_word, threefry
+from inbounds.noise import of_two_words, threefry
 from inbounds.trees import PyTree
 
 LARGE = 2**17  # numbers of a variable, in all the chains, from which on a kernel of its own pays
@@ -139,14 +139,7 @@ class Fused:
             if id(equation) in into:
                 values[0] = into[id(equation)]
             env |= zip(equation.outvars, _bind(equation, values), strict=True)
-        sums = {equation.outvars[0]: place for place, equation in enumerate(self.sums)}
-        zeros, outputs = list(zeros), {}
-        for tail in self.tails:
-            own = [v for v in tail.arrays if v in sums]
-            moved, cleared = self._move(tail, words, number, env, own)
-            outputs |= moved
-            for v, zero in zip(own, cleared, strict=True):
-                zeros[sums[v]] = zero
+        outputs, zeros = self._moved(words, number, env)
         values = [outputs[place] if place in outputs else _read(env, v) for place, v in enumerate(jaxpr.outvars)]
         return jax.tree.unflatten(self.result, values), zeros
 
@@ -255,57 +248,85 @@ class Fused:
 
     # -- the kernel ------------------------------------------------------------------------------------------------
 
-    def _move(self, tail: Tail, words: jax.Array, number: jax.Array, env: dict, sums: list[Var]) -> tuple[dict, list]:
-        """The outputs of one variable, by their places, and the zeros in the place of its sums."""
+    def _moved(self, words: jax.Array, number: jax.Array, env: dict) -> tuple[dict[int, jax.Array], list[jax.Array]]:
+        """The outputs of all the large variables, by their places, and zeros where sums were."""
         from jax.experimental import pallas as pl
 
-        arrays, scalars = ([_passed(env[v]) for v in group] for group in (tail.arrays, tail.scalars))
-        offset = _offsets(self.noise, self.alone)[tail.place]
-        chains = self.noise[tail.place].size // tail.size
+        chains = 1 if self.alone else self.noise[self.tails[0].place].shape[0]
+        offsets = _offsets(self.noise, self.alone)
         # Where the old state lay: leaves of the first argument come first among inputs as among outputs.
         state = dict(enumerate(self.closed.jaxpr.invars[len(self.noise) :]))
-        places = {v: place for place, v in enumerate(tail.arrays)}
-        aliases = {places[v]: at for at, out in enumerate(tail.outputs) if (v := state.get(out)) in places}
-        aliases |= {places[v]: len(tail.outputs) + at for at, v in enumerate(sums)}
-        shapes = [jax.ShapeDtypeStruct((tail.size * chains,), v.aval.dtype) for v in tail.outputs.values()]
-        shapes += [jax.ShapeDtypeStruct((tail.size * chains,), np.float32) for _ in sums]
+        operands, results, aliases, parts = [words.reshape(-1), number.reshape(1)], [], {}, []
+        for tail in self.tails:
+            cleared = [equation.outvars[0] for equation in self.sums if equation.outvars[0] in tail.arrays]
+            places = {v: len(operands) + at for at, v in enumerate(tail.arrays)}
+            olds = [state.get(at) for at in tail.outputs] + cleared
+            aliases |= {places[v]: len(results) + at for at, v in enumerate(olds) if v in places}
+            operands += [_passed(env[v]) for v in (*tail.arrays, *tail.scalars)]
+            results += [*tail.outputs.values(), *cleared]
+            first = parts[-1].end if parts else 0
+            parts.append(Part(tail, offsets[tail.place], first, first + pl.cdiv(tail.size, 2 * HALF), len(cleared)))
         moved = pl.pallas_call(
-            partial(_kernel, tail, offset, Plain if INTERPRETED else Fast),
-            out_shape=shapes,
-            grid=(pl.cdiv(tail.size, 2 * HALF), chains),
+            partial(_kernel, parts, Plain if INTERPRETED else Fast),
+            out_shape=[jax.ShapeDtypeStruct((v.aval.size,), np.float32) for v in results],
+            grid=(parts[-1].end, chains),
             input_output_aliases=aliases,
             name="move",
             interpret=INTERPRETED,
             compiler_params=None if INTERPRETED else _triton().CompilerParams(num_warps=WARPS, num_stages=1),
-        )(*arrays, words.reshape(-1), number.reshape(1), *scalars)
-        outputs = {at: x.reshape(v.aval.shape) for (at, v), x in zip(tail.outputs.items(), moved, strict=False)}
-        return outputs, [x.reshape(v.aval.shape) for v, x in zip(sums, moved[len(outputs) :], strict=True)]
+        )(*operands)
+        moved = dict(zip(results, (x.reshape(v.aval.shape) for v, x in zip(results, moved, strict=True)), strict=True))
+        outputs = {at: moved[v] for tail in self.tails for at, v in tail.outputs.items()}
+        return outputs, [moved[equation.outvars[0]] for equation in self.sums]
 
 
-def _kernel(tail: Tail, offset: int, arithmetic: type[Plain], *refs: Any) -> None:
-    """One block of one chain: two halves, whose normals are the two words of as many counters."""
+class Part(NamedTuple):
+    """The blocks of one variable."""
+
+    tail: Tail
+    offset: int  # of its counters
+    first: int
+    end: int
+    cleared: int  # sums in whose place zeros are left
+
+
+def _kernel(parts: list[Part], arithmetic: type[Plain], words: Any, number: Any, *refs: Any) -> None:
+    """One block of one chain."""
     from jax.experimental import pallas as pl
 
-    inputs, rest = refs[: len(tail.arrays)], refs[len(tail.arrays) :]
-    (words, number), rest = rest[:2], rest[2:]
-    scalars, outputs = rest[: len(tail.scalars)], rest[len(tail.scalars) :]
     block, chain = pl.program_id(0), pl.program_id(1)
-    lane = lax.iota(np.int32, HALF)
-    counter = (offset + block * HALF + lane).astype(np.uint32)
+    left = iter(refs)
+    inputs = [[next(left) for _ in (*part.tail.arrays, *part.tail.scalars)] for part in parts]
+    outputs = [[next(left) for _ in range(len(part.tail.outputs) + part.cleared)] for part in parts]
+    for part, own_inputs, own_outputs in zip(parts, inputs, outputs, strict=True):
+        move = partial(_move, part, arithmetic, words, number, block - part.first, chain, own_inputs, own_outputs)
+        if len(parts) == 1:
+            move()
+        else:
+            pl.when((part.first <= block) & (block < part.end))(move)
+
+
+def _move(part, arithmetic, words, number, block, chain, inputs, outputs) -> None:
+    """Two halves, whose normals are made of the two words of as many counters."""
+    from jax.experimental import pallas as pl
+
+    tail, lane = part.tail, lax.iota(np.int32, HALF)
+    counter = (part.offset + block * HALF + lane).astype(np.uint32)
     step = jnp.full_like(counter, number[0].astype(np.uint32))
-    bits = threefry(words[2 * chain], words[2 * chain + 1], step, counter)
+    noise = arithmetic.normals(*threefry(words[2 * chain], words[2 * chain + 1], step, counter))
     for half in (0, 1):
         start = block * (2 * HALF) + half * HALF
         inside = None if tail.size % (2 * HALF) == 0 else start + lane < tail.size
         place = pl.ds(chain * tail.size + start, HALF)
-        env = {v: ref[0 if ref.shape == (1,) else chain] for v, ref in zip(tail.scalars, scalars, strict=True)}
-        env |= {v: arithmetic.load(ref, place, inside) for v, ref in zip(tail.arrays, inputs, strict=True)}
-        env = {v: x != 0 if v.aval.dtype == bool else x for v, x in env.items()}
-        values = _compute(tail, env | {tail.noise: arithmetic.normal(bits[half])}, arithmetic)
-        for ref, value in zip(outputs, values, strict=False):
-            arithmetic.store(ref, place, value, inside)
-        for ref in outputs[len(values) :]:
-            arithmetic.store(ref, place, jnp.zeros((HALF,), np.float32), inside)
+        env = {tail.noise: noise[half]}
+        for v, ref in zip((*tail.arrays, *tail.scalars), inputs, strict=True):
+            many = len(env) <= len(tail.arrays)
+            x = _triton().load(ref.at[place], mask=inside) if many else ref[0 if ref.shape == (1,) else chain]
+            env[v] = x != 0 if v.aval.dtype == bool else x
+        values = _compute(tail, env, arithmetic)
+        values += [jnp.zeros((HALF,), np.float32)] * part.cleared
+        for ref, value in zip(outputs, values, strict=True):
+            _triton().store(ref.at[place], value, mask=inside)
 
 
 def _passed(x: jax.Array) -> jax.Array:
@@ -322,8 +343,8 @@ def normals(words: jax.Array, number: jax.Array, like: Sequence, *, alone: bool)
 
         def of_chain(key, counter=counter, blocks=blocks, size=size):
             step = jnp.full_like(counter, number.astype(np.uint32))
-            bits = jnp.stack([word.reshape(blocks, HALF) for word in threefry(key[0], key[1], step, counter)], axis=1)
-            return of_word(bits.reshape(-1)[:size])
+            pair = of_two_words(*threefry(key[0], key[1], step, counter))
+            return jnp.stack([normals.reshape(blocks, HALF) for normals in pair], axis=1).reshape(-1)[:size]
 
         drawn.append(jax.vmap(of_chain)(words).reshape(leaf.shape))
     return drawn
@@ -342,18 +363,14 @@ class Plain:
     """What the kernel is made of, in XLA's operations."""
 
     @staticmethod
-    def load(ref: Any, place: Any, inside: Any) -> jax.Array:
-        return _triton().load(ref.at[place], mask=inside)
-
-    @staticmethod
-    def store(ref: Any, place: Any, value: jax.Array, inside: Any) -> None:
-        _triton().store(ref.at[place], value, mask=inside)
-
-    @staticmethod
     def fma(x: Any, y: Any, z: Any) -> Any:
         return x * y + z
 
-    normal = staticmethod(of_word)
+    @staticmethod
+    def reciprocal(x: Any) -> Any:
+        return 1 / x
+
+    normals = staticmethod(of_two_words)
     own: ClassVar[dict[str, Callable]] = {}
 
 
@@ -368,14 +385,17 @@ class Fast(Plain):
         return _instruction("fma.rn.ftz.f32", x, y, z)
 
     @staticmethod
-    def normal(bits: jax.Array) -> jax.Array:
-        signed = (lax.bitcast_convert_type(bits, np.int32) >> np.int32(8)).astype(np.float32)
-        uniform = Fast.fma(signed, 2.0**-23, 2.0**-24)
-        log2_tail = _instruction("lg2.approx.ftz.f32", Fast.fma(-uniform, uniform, 1.0))
-        power, total = Fast.fma(log2_tail, -2 * math.log(2) / QUANTILE_END, -1.0), QUANTILE[-1]
-        for coefficient in QUANTILE[-2::-1]:
-            total = Fast.fma(total, power, coefficient)
-        return uniform * total
+    def reciprocal(x: Any) -> Any:
+        return _instruction("rcp.approx.ftz.f32", x) if np.ndim(x) else 1 / x
+
+    @staticmethod
+    def normals(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
+        uniform = Fast.fma(first.astype(np.float32), 2.0**-32, 2.0**-33)
+        log2 = _instruction("lg2.approx.ftz.f32", uniform)  # next to 1 it may be a little more than 0
+        radius = _instruction("sqrt.approx.ftz.f32", jnp.abs(log2 * np.float32(-2 * math.log(2))))
+        angle = lax.bitcast_convert_type(second, np.int32).astype(np.float32) * np.float32(2.0**-31 * math.pi)
+        cosine, sine = (_instruction(f"{name}.approx.ftz.f32", angle) for name in ("cos", "sin"))
+        return radius * cosine, radius * sine
 
     own: ClassVar[dict[str, Callable]] = {
         "exp": lambda x: _instruction("ex2.approx.ftz.f32", x * np.float32(1 / math.log(2))),
@@ -383,7 +403,7 @@ class Fast(Plain):
         "rsqrt": lambda x: _instruction("rsqrt.approx.ftz.f32", x),
         "sqrt": lambda x: _instruction("sqrt.approx.ftz.f32", x),
         "round": lambda x, **_: _instruction("cvt.rni.ftz.f32.f32", x),
-        "div": lambda x, y: x * (_instruction("rcp.approx.ftz.f32", y) if np.ndim(y) else 1 / y),
+        "div": lambda x, y: x * Fast.reciprocal(y),
     }
 
 
@@ -405,57 +425,75 @@ def _instruction(name: str, *arguments: Any) -> jax.Array:
     return result
 
 
-class _Product(NamedTuple):
-    """x y, not yet computed: in a sum it costs nothing."""
+class _Product:
+    """x y, computed where it is asked for: in a sum it costs nothing."""
 
-    x: Any
-    y: Any
+    def __init__(self, x: Any, y: Any):
+        self.x, self.y = x, y
+
+    @cached_property
+    def value(self) -> Any:
+        return self.x * self.y
 
 
 def _compute(tail: Tail, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
-    """The tail's outputs on vectors; what is one number stays one."""
+    """The tail's outputs on vectors; what is one number stays one. What was computed once is not computed again."""
+    made: dict[tuple, Any] = {}
+    roots: dict[int, Any] = {}  # what the reciprocal roots are of
 
     def raw(v: Any) -> Any:
         return np.asarray(v.val, v.aval.dtype)[()] if isinstance(v, Literal) else env[v]
 
-    def value(v: Any) -> Any:
-        found = raw(v)
-        if isinstance(found, _Product):
-            found = env[v] = found.x * found.y
-        return found
-
-    def is_vector(x: Any) -> bool:
-        return bool(np.ndim(x))
-
-    def plus(x: Any, y: Any, sign: int) -> Any:
-        """x + sign y, with one instruction where one of them is a product."""
-        a, b = raw(x), raw(y)
-        if isinstance(b, _Product):
-            return arithmetic.fma(b.x if sign > 0 else -b.x, b.y, value(x))
-        if isinstance(a, _Product):
-            return arithmetic.fma(a.x, a.y, b if sign > 0 else -b)
-        return a + b if sign > 0 else a - b
+    def compute(equation: JaxprEqn, raws: list) -> Any:
+        name, values = equation.primitive.name, [x.value if isinstance(x, _Product) else x for x in raws]
+        many = any(map(np.ndim, values))
+        if name in ("add", "add_any", "sub") and equation.outvars[0].aval.dtype == np.float32 and many:
+            return _plus(*raws, -1 if name == "sub" else 1, arithmetic)
+        if name == "mul" and equation.outvars[0].aval.dtype == np.float32 and many:
+            for x, other in (values, values[::-1]):
+                if _is_number(x) and abs(x) == 1:
+                    return other if x == 1 else -other
+            if values[0] is values[1] and id(values[0]) in roots:
+                return arithmetic.reciprocal(roots[id(values[0])])
+            return _Product(*values)
+        if name in arithmetic.own and many:
+            return arithmetic.own[name](*values)
+        if many:
+            values = [jnp.broadcast_to(x, (HALF,)) for x in values]
+        return equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
 
     for equation in tail.equations:
-        name, inputs = equation.primitive.name, equation.invars
-        result: Any
-        if name in RESHAPES:
-            result = raw(inputs[0])
-        elif name in ("add", "add_any", "sub") and equation.outvars[0].aval.dtype == np.float32:
-            result = plus(*inputs, -1 if name == "sub" else 1)
-        elif name == "mul" and equation.outvars[0].aval.dtype == np.float32:
-            x, y = map(value, inputs)
-            result = _Product(x, y) if is_vector(x) or is_vector(y) else x * y
-        elif name in arithmetic.own and any(is_vector(value(v)) for v in inputs):
-            result = arithmetic.own[name](*map(value, inputs))  # of whichever accuracy was asked for
+        raws = [raw(v) for v in equation.invars]
+        if equation.primitive.name in RESHAPES:
+            result = raws[0]
         else:
-            values = [value(v) for v in inputs]
-            shape = np.broadcast_shapes(*map(np.shape, values))
-            if shape:
-                values = [jnp.broadcast_to(x, shape) for x in values]
-            result = equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
+            named = tuple((x.dtype, x.item()) if _is_number(x) else id(x) for x in raws)
+            key = (equation.primitive.name, named, str(equation.params))
+            if key not in made:
+                made[key] = compute(equation, raws), raws  # which must live, for their names to be theirs
+            result = made[key][0]
+            if equation.primitive.name == "rsqrt":
+                roots[id(result)] = raws[0].value if isinstance(raws[0], _Product) else raws[0]
         env[equation.outvars[0]] = result
-    return [jnp.broadcast_to(value(v), (HALF,)).astype(v.aval.dtype) for v in tail.outputs.values()]
+    results = [env[v] for v in tail.outputs.values()]
+    return [jnp.broadcast_to(x.value if isinstance(x, _Product) else x, (HALF,)) for x in results]
+
+
+def _plus(x: Any, y: Any, sign: int, arithmetic: type[Plain]) -> Any:
+    """x + sign y, with one instruction where one of them is a product."""
+    if isinstance(y, _Product):
+        return arithmetic.fma(y.x if sign > 0 else -y.x, y.y, x.value if isinstance(x, _Product) else x)
+    if isinstance(x, _Product):
+        return arithmetic.fma(x.x, x.y, y if sign > 0 else -y)
+    if _is_number(x) and x == 0:
+        return y if sign > 0 else -y
+    if _is_number(y) and y == 0:
+        return x
+    return x + y if sign > 0 else x - y
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, np.generic)
 
 
 # -- programs as data ----------------------------------------------------------------------------------------------
