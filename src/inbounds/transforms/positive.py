@@ -181,6 +181,7 @@ class Softplus(HalfLine):
     lipschitz = 1.0
 
     # One exponential, one division and one polynomial behind everything: decay = e^-|p|, 1 / (1 + decay), log(1 + decay) / decay.
+    # Where exponentials are instructions, one of -p more is cheaper than to tell its sign.
 
     @staticmethod
     def _decay(p):
@@ -193,11 +194,16 @@ class Softplus(HalfLine):
 
     @staticmethod
     def _derivative(p):
+        if not special.by_hand(p):
+            return special.reciprocal(1 + special.growing(-p))
         decay = Softplus._decay(p)
         return jnp.where(p >= 0, 1.0, decay) * special.reciprocal(1 + decay)
 
     @staticmethod
     def _slope(p):
+        if not special.by_hand(p):
+            growth = special.growing(-p)
+            return growth * special.reciprocal(1 + growth)
         decay = Softplus._decay(p)
         return jnp.where(p >= 0, decay, 1.0) * special.reciprocal(1 + decay)
 

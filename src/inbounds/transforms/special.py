@@ -193,6 +193,11 @@ def decaying(m):
     return exponential(jnp.maximum(-m, _lowest_exponent(m.dtype)))
 
 
+def growing(x):
+    """e^x, held below where its reciprocal would no more be a normal number."""
+    return jnp.exp(jnp.minimum(x, -_lowest_exponent(x.dtype)))
+
+
 def _lowest_exponent(dtype):
     """From where on e^x is a normal number."""
     return math.log(float(jnp.finfo(dtype).tiny)) + 0.3
