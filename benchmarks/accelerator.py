@@ -15,6 +15,7 @@ import collections
 import gzip
 import json
 import platform
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -161,7 +162,7 @@ def show(row):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="small sizes, to try the script out")
-    parser.add_argument("--only", default="", help="rows whose name has this in it")
+    parser.add_argument("--only", default="", help="rows whose name matches this pattern")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     bandwidth = copy_bandwidth()
@@ -180,7 +181,7 @@ def main() -> None:
     device, rows = jax.devices()[0], []
     for source in sources:
         for row in source:
-            if arguments.only not in row[0]:
+            if not re.search(arguments.only, row[0]):
                 continue
             rows.append(measure(*row, bandwidth, short, long))
             show(rows[-1])

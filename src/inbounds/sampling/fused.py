@@ -93,6 +93,9 @@ class Tail(NamedTuple):
     arrays: list[Var]
     scalars: list[Var]
     outputs: dict[int, Any]  # by their place among the function's
+    sums: Sequence[Var] = ()  # among the arrays: sums into zeros, in whose place zeros are left
+    ahead: Sequence[Var] = ()  # made of the new state for the next step,
+    ahead_equations: Sequence[JaxprEqn] = ()  # by these
 
 
 class Fused:
@@ -102,46 +105,58 @@ class Fused:
         function: of a tree of standard normals and of other trees, the first of them the state; returns the next state, and maybe more.
         noise: shapes of the normals; the first axis is the chain unless they are of one chain `alone`.
         arguments: what it will be called with.
-        clear: leave zeros behind where sums of rows were.
+        in_a_row: calls follow one another, and each leaves for the next what that can use.
     """
 
-    def __init__(self, function: Callable, noise: PyTree, arguments: tuple, *, alone: bool, clear: bool = False):
+    def __init__(self, function: Callable, noise: PyTree, arguments: tuple, *, alone: bool, in_a_row: bool = False):
         self.alone = alone
         self.noise = jax.tree.leaves(noise)
         self.closed, self.result = _inlined(function, noise, arguments)
         jaxpr = self.closed.jaxpr
+        self.state = jaxpr.invars[len(self.noise) :][: len(jax.tree.leaves(arguments[0]))]
         self.made_by = {variable: equation for equation in jaxpr.eqns for variable in equation.outvars}
         self.tails = [
             tail
             for place, leaf in enumerate(self.noise)
             if leaf.size >= LARGE and leaf.dtype == np.float32 and (tail := self._tail(place)) is not None
         ]
-        of_kernels = {place for tail in self.tails for place in tail.outputs}
-        wanted = [v for place, v in enumerate(jaxpr.outvars) if place not in of_kernels]
-        wanted += [v for tail in self.tails for v in (*tail.arrays, *tail.scalars)]
-        self.head, self.drawn = self._needed(wanted)
-        self.sums = self._sums_into_zeros() if clear else []
+        self.head, self.drawn = self._left_to_xla()
+        if in_a_row:
+            self.tails = [tail._replace(sums=self._sums_into_zeros(tail)) for tail in self.tails]
+            self.tails = [self._with_ahead(tail) for tail in self.tails]
+            self.head, self.drawn = self._left_to_xla()
 
-    def zeros(self) -> list[jax.Array]:
-        """What the first call takes as `zeros`; each call returns those for the next."""
-        return [jnp.zeros(equation.outvars[0].aval.shape, np.float32) for equation in self.sums]
+    @property
+    def _chains(self) -> int:
+        return 1 if self.alone else self.noise[0].shape[0]
 
-    def __call__(self, words: jax.Array, number: jax.Array, zeros: list[jax.Array], *arguments: PyTree) -> tuple:
-        """(what `function` returns, zeros for the next call) of step `number`, under the chains' keys: words of shape (chains, 2)."""
+    def begin(self, *arguments: PyTree) -> list[jax.Array]:
+        """What the first of calls in a row is left."""
+        jaxpr, left = self.closed.jaxpr, []
+        for tail in self.tails:
+            left += [jnp.zeros(v.aval.shape, np.float32) for v in tail.sums]
+            env = dict(zip(jaxpr.invars[len(self.noise) :], jax.tree.leaves(arguments), strict=True))
+            for equation in tail.ahead_equations:
+                env |= zip(equation.outvars, _bind(equation, [_read(env, v) for v in equation.invars]), strict=True)
+            left += [env[v] for v in tail.ahead]
+        return left
+
+    def __call__(self, words: jax.Array, number: jax.Array, left: list[jax.Array], *arguments: PyTree) -> tuple:
+        """(what `function` returns, what is left for the next call) of step `number`, under the chains' keys, of shape (chains, 2)."""
         jaxpr, env = self.closed.jaxpr, dict(zip(self.closed.jaxpr.constvars, self.closed.consts, strict=True))
         env |= zip(jaxpr.invars[len(self.noise) :], jax.tree.leaves(arguments), strict=True)
         if self.drawn:
             drawn = normals(words, number, self.noise, alone=self.alone)
             env |= {jaxpr.invars[place]: drawn[place] for place in self.drawn}
-        into = {id(equation): zero for equation, zero in zip(self.sums, zeros, strict=True)}
+        env |= zip((v for tail in self.tails for v in (*tail.sums, *tail.ahead)), left, strict=True)
         for equation in self.head:
             values = [_read(env, v) for v in equation.invars]
-            if id(equation) in into:
-                values[0] = into[id(equation)]
+            if _in(equation.outvars[0], env):
+                values[0] = env[equation.outvars[0]]  # zeros that were left
             env |= zip(equation.outvars, _bind(equation, values), strict=True)
-        outputs, zeros = self._moved(words, number, env)
+        outputs, left = self._moved(words, number, env)
         values = [outputs[place] if place in outputs else _read(env, v) for place, v in enumerate(jaxpr.outvars)]
-        return jax.tree.unflatten(self.result, values), zeros
+        return jax.tree.unflatten(self.result, values), left
 
     # -- what goes where -------------------------------------------------------------------------------------------
 
@@ -151,7 +166,7 @@ class Fused:
         own, size = jaxpr.invars[place], self.noise[place].size
         if size > LARGEST_INDEX - 2 * HALF:
             return None
-        chains = 1 if self.alone else self.noise[place].shape[0]
+        chains = self._chains
         noisy, elsewhere = {own}, set(jaxpr.invars[: len(self.noise)]) - {own}
         for equation in jaxpr.eqns:
             for group in (noisy, elsewhere):
@@ -214,31 +229,62 @@ class Fused:
                 kinds[result] = UNIFORM
         return kinds
 
-    def _needed(self, wanted: list) -> tuple[list[JaxprEqn], list[int]]:
-        """The equations that are left to XLA, in order, and which noise they read."""
-        needed = {v for v in wanted if not isinstance(v, Literal)}
+    def _left_to_xla(self) -> tuple[list[JaxprEqn], list[int]]:
+        """The equations that are, in order, and which noise they read."""
+        of_kernels = {place for tail in self.tails for place in tail.outputs}
+        wanted = [v for place, v in enumerate(self.closed.jaxpr.outvars) if place not in of_kernels]
+        wanted += [v for tail in self.tails for v in (*tail.arrays, *tail.scalars)]
+        given = {v for tail in self.tails for v in tail.ahead}
+        needed = {v for v in wanted if not isinstance(v, Literal)} - given
         head = []
         for equation in reversed(self.closed.jaxpr.eqns):
             if any(_in(v, needed) for v in equation.outvars):
                 head.append(equation)
-                needed |= {v for v in equation.invars if not isinstance(v, Literal)}
+                needed |= {v for v in equation.invars if not isinstance(v, Literal)} - given
         noise = self.closed.jaxpr.invars[: len(self.noise)]
         return head[::-1], [place for place, v in enumerate(noise) if v in needed]
 
-    def _sums_into_zeros(self) -> list[JaxprEqn]:
-        """Sums of rows that only one kernel reads, which can leave zeros behind."""
-        readers: dict[Var, int] = {}
-        for v in [v for equation in self.head for v in equation.invars] + [v for t in self.tails for v in t.arrays]:
-            if not isinstance(v, Literal):
-                readers[v] = readers.get(v, 0) + 1
-        found = []
-        for tail in self.tails:
-            for v in tail.arrays:
-                equation = self.made_by.get(v)
-                is_sum = equation is not None and equation.primitive.name == "scatter-add" and readers[v] == 1
-                if is_sum and v.aval.dtype == np.float32 and self._is_zero(equation.invars[0]):
-                    found.append(equation)
-        return found
+    def _sums_into_zeros(self, tail: Tail) -> list[Var]:
+        """Sums of rows that nothing but the kernel reads."""
+        read = {v for equation in self.head for v in equation.invars if not isinstance(v, Literal)}
+        read |= {v for other in self.tails if other is not tail for v in other.arrays}
+
+        def is_sum(v: Var) -> bool:
+            equation = self.made_by.get(v)
+            return (
+                equation is not None
+                and equation.primitive.name == "scatter-add"
+                and self._is_zero(equation.invars[0])
+                and v.aval.dtype == np.float32
+            )
+
+        return [v for v in tail.arrays if v not in read and is_sum(v)]
+
+    def _with_ahead(self, tail: Tail) -> Tail:
+        """What XLA would make of the new state alone, number by number, at the start of the next step: theta, for products of matrices.
+
+        Not for tables of which few rows are looked up: XLA makes theta of these rows.
+        """
+        own = {self.state[at] for at in tail.outputs if at < len(self.state)}
+        kinds = self._kinds(tail.size * self._chains, self._chains)
+        made: dict[Var, JaxprEqn] = {}
+        for equation in self.head:
+            known = all(isinstance(v, Literal) or v in own or v in made for v in equation.invars)
+            if known and _fits(equation, kinds):
+                made[equation.outvars[0]] = equation
+        ahead: dict[Var, None] = {}
+        for equation in self.head:
+            if any(v in made for v in equation.outvars):
+                continue
+            worthwhile = equation.primitive.name != "gather" or 2 * equation.outvars[0].aval.size > tail.size
+            for v in equation.invars:
+                if worthwhile and _in(v, made) and kinds[v] == VECTOR and v.aval.dtype == np.float32:
+                    ahead[v] = None
+        needed = set(ahead)
+        for v in reversed(made):
+            if v in needed:
+                needed |= {x for x in made[v].invars if _in(x, made)}
+        return tail._replace(ahead=list(ahead), ahead_equations=[e for v, e in made.items() if v in needed])
 
     def _is_zero(self, variable: Any) -> bool:
         if isinstance(variable, Literal):
@@ -252,24 +298,22 @@ class Fused:
         """The outputs of all the large variables, by their places, and zeros where sums were."""
         from jax.experimental import pallas as pl
 
-        chains = 1 if self.alone else self.noise[self.tails[0].place].shape[0]
         offsets = _offsets(self.noise, self.alone)
-        # Where the old state lay: leaves of the first argument come first among inputs as among outputs.
-        state = dict(enumerate(self.closed.jaxpr.invars[len(self.noise) :]))
+        state = dict(enumerate(self.state))  # old and new have the same places
         operands, results, aliases, parts = [words.reshape(-1), number.reshape(1)], [], {}, []
         for tail in self.tails:
-            cleared = [equation.outvars[0] for equation in self.sums if equation.outvars[0] in tail.arrays]
             places = {v: len(operands) + at for at, v in enumerate(tail.arrays)}
-            olds = [state.get(at) for at in tail.outputs] + cleared
+            olds = [*map(state.get, tail.outputs), *tail.sums]
             aliases |= {places[v]: len(results) + at for at, v in enumerate(olds) if v in places}
             operands += [_passed(env[v]) for v in (*tail.arrays, *tail.scalars)]
-            results += [*tail.outputs.values(), *cleared]
+            results += [*tail.outputs.values(), *tail.sums, *tail.ahead]
             first = parts[-1].end if parts else 0
-            parts.append(Part(tail, offsets[tail.place], first, first + pl.cdiv(tail.size, 2 * HALF), len(cleared)))
+            olds = {v: state[at] for at, v in tail.outputs.items() if at in state}
+            parts.append(Part(tail, olds, offsets[tail.place], first, first + pl.cdiv(tail.size, 2 * HALF)))
         moved = pl.pallas_call(
             partial(_kernel, parts, Plain if INTERPRETED else Fast),
             out_shape=[jax.ShapeDtypeStruct((v.aval.size,), np.float32) for v in results],
-            grid=(parts[-1].end, chains),
+            grid=(parts[-1].end, self._chains),
             input_output_aliases=aliases,
             name="move",
             interpret=INTERPRETED,
@@ -277,17 +321,17 @@ class Fused:
         )(*operands)
         moved = dict(zip(results, (x.reshape(v.aval.shape) for v, x in zip(results, moved, strict=True)), strict=True))
         outputs = {at: moved[v] for tail in self.tails for at, v in tail.outputs.items()}
-        return outputs, [moved[equation.outvars[0]] for equation in self.sums]
+        return outputs, [moved[v] for tail in self.tails for v in (*tail.sums, *tail.ahead)]
 
 
 class Part(NamedTuple):
     """The blocks of one variable."""
 
     tail: Tail
+    olds: dict[Var, Var]  # what each new state was before
     offset: int  # of its counters
     first: int
     end: int
-    cleared: int  # sums in whose place zeros are left
 
 
 def _kernel(parts: list[Part], arithmetic: type[Plain], words: Any, number: Any, *refs: Any) -> None:
@@ -297,7 +341,7 @@ def _kernel(parts: list[Part], arithmetic: type[Plain], words: Any, number: Any,
     block, chain = pl.program_id(0), pl.program_id(1)
     left = iter(refs)
     inputs = [[next(left) for _ in (*part.tail.arrays, *part.tail.scalars)] for part in parts]
-    outputs = [[next(left) for _ in range(len(part.tail.outputs) + part.cleared)] for part in parts]
+    outputs = [[next(left) for _ in (*part.tail.outputs, *part.tail.sums, *part.tail.ahead)] for part in parts]
     for part, own_inputs, own_outputs in zip(parts, inputs, outputs, strict=True):
         move = partial(_move, part, arithmetic, words, number, block - part.first, chain, own_inputs, own_outputs)
         if len(parts) == 1:
@@ -323,8 +367,10 @@ def _move(part, arithmetic, words, number, block, chain, inputs, outputs) -> Non
             many = len(env) <= len(tail.arrays)
             x = _triton().load(ref.at[place], mask=inside) if many else ref[0 if ref.shape == (1,) else chain]
             env[v] = x != 0 if v.aval.dtype == bool else x
-        values = _compute(tail, env, arithmetic)
-        values += [jnp.zeros((HALF,), np.float32)] * part.cleared
+        values = _compute(tail.equations, list(tail.outputs.values()), env, arithmetic)
+        news = {part.olds[v]: x for v, x in zip(tail.outputs.values(), values, strict=True) if v in part.olds}
+        values += [jnp.zeros((HALF,), np.float32) for _ in tail.sums]
+        values += _compute(tail.ahead_equations, tail.ahead, news, arithmetic)
         for ref, value in zip(outputs, values, strict=True):
             _triton().store(ref.at[place], value, mask=inside)
 
@@ -436,8 +482,8 @@ class _Product:
         return self.x * self.y
 
 
-def _compute(tail: Tail, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
-    """The tail's outputs on vectors; what is one number stays one. What was computed once is not computed again."""
+def _compute(equations: list[JaxprEqn], outputs: list, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
+    """The outputs of equations on vectors; what is one number stays one. What was computed once is not computed again."""
     made: dict[tuple, Any] = {}
     roots: dict[int, Any] = {}  # what the reciprocal roots are of
 
@@ -462,7 +508,7 @@ def _compute(tail: Tail, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
             values = [jnp.broadcast_to(x, (HALF,)) for x in values]
         return equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
 
-    for equation in tail.equations:
+    for equation in equations:
         raws = [raw(v) for v in equation.invars]
         if equation.primitive.name in RESHAPES:
             result = raws[0]
@@ -475,7 +521,7 @@ def _compute(tail: Tail, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
             if equation.primitive.name == "rsqrt":
                 roots[id(result)] = raws[0].value if isinstance(raws[0], _Product) else raws[0]
         env[equation.outvars[0]] = result
-    results = [env[v] for v in tail.outputs.values()]
+    results = [env[v] for v in outputs]
     return [jnp.broadcast_to(x.value if isinstance(x, _Product) else x, (HALF,)) for x in results]
 
 

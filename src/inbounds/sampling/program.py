@@ -385,23 +385,23 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     def chained(shape):
         return shape if alone else (program.num_chains, *shape)
 
-    def stepper(report, *arguments, clear=False):
-        """What makes a step: (number, zeros, state, plan, step size) -> ((state, info), zeros); and the zeros to begin with."""
+    def stepper(report, *arguments, in_a_row=False):
+        """What makes a step, (number, left, state, plan, step size) -> ((state, info), left), and what the first one is left."""
 
         def advance(noise, state, plan, size):
             if not alone:
                 return _step(program, state, noise, plan, arrays, size, report)
             return _step_of_one(program, state, noise, shed(plan), arrays, size if size.ndim == 0 else size[0], report)
 
-        def plain(number, zeros, *arguments):
+        def plain(number, left, *arguments):
             noise = draw(keys.noise[0], number) if alone else jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
-            return advance(noise, *arguments), zeros
+            return advance(noise, *arguments), left
 
         if program.fuses:
             noise = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(chained(leaf.shape), leaf.dtype), phi)
-            by_kernels = Fused(advance, noise, arguments, alone=alone, clear=clear)
+            by_kernels = Fused(advance, noise, arguments, alone=alone, in_a_row=in_a_row)
             if by_kernels.tails:
-                return partial(by_kernels, jax.random.key_data(keys.noise)), by_kernels.zeros()
+                return partial(by_kernels, jax.random.key_data(keys.noise)), by_kernels.begin(*arguments)
         return plain, []
 
     def of_step(inputs):
@@ -417,14 +417,14 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     done = jnp.zeros_like(count)
     if program.unroll > 1:
         _, *arguments = of_step(jax.tree.map(lambda leaf: leaf[0], inputs))
-        step, zeros = stepper(False, state, *arguments, clear=True)
+        step, left = stepper(False, state, *arguments, in_a_row=True)
 
         @jax.jit  # traced once
         def one(loop, inputs):
-            state, zeros = loop
+            state, left = loop
             number, plan, size = of_step(inputs)
-            (state, _), zeros = step(number, zeros, state, plan, size)
-            return state, zeros
+            (state, _), left = step(number, left, state, plan, size)
+            return state, left
 
         def group(loop, inputs):
             for place in range(program.unroll):
@@ -436,7 +436,7 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         most = (length - 1) // program.unroll * program.unroll
         grouped = jax.tree.map(lambda leaf: leaf[:most].reshape(-1, program.unroll, *leaf.shape[1:]), inputs)
         state = lax.cond(
-            count == length, lambda state: lax.scan(group, (state, zeros), grouped)[0][0], lambda state: state, state
+            count == length, lambda state: lax.scan(group, (state, left), grouped)[0][0], lambda state: state, state
         )
         done = jnp.where(count == length, most, 0)
 
@@ -445,8 +445,8 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         report = length == 1 or platform_of(program.layout) != "cpu" or index == count - 1
         state = upright(loop[0])
         number, plan, size = of_step(jax.tree.map(lambda leaf: leaf[index], inputs))
-        step, zeros = stepper(report, state, plan, size)
-        (state, info), _ = step(number, zeros, state, plan, size)
+        step, left = stepper(report, state, plan, size)
+        (state, info), _ = step(number, left, state, plan, size)
         return flat(state), info
 
     state, info = lax.fori_loop(done, count, turn, (flat(state), nothing))
