@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -257,10 +258,22 @@ class _Run:
         number, arrays = np.int32, self.feed.arrays(start, carry)
         if self.program.layout is not None and not isinstance(self.feed, Held):
             arrays = self.program.layout.put_copies(arrays)
-        carry, rows, finite = chunk_runner(self.program)(
-            self.program, carry, arrays, self.keys, number(start), number(blocks), number(end),
-            number(self.burn_in), self.step_size,
+        arguments = (
+            carry, arrays, self.keys, number(start), number(blocks), number(end), number(self.burn_in), self.step_size,
         )  # fmt: skip
+        try:
+            carry, rows, finite = chunk_runner(self.program)(self.program, *arguments)
+        except Exception as error:
+            if start > self.done or not self.program.fuses:
+                raise
+            self.program = replace(self.program, own_kernels=False)
+            carry, rows, finite = chunk_runner(self.program)(
+                self.program, *arguments
+            )  # if it was not the kernels: again
+            warnings.warn(
+                f"A kernel for the GPU could not be made of this model, and XLA does its steps, more slowly. Please report it: {error!r:.500}",
+                stacklevel=4,
+            )
         return carry, to_host(rows), to_host(finite)
 
     def _look_after(self, interrupts: Interrupts, carry: Carry, done: int, began: float) -> None:

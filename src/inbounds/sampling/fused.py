@@ -1,19 +1,20 @@
 """The move of large variables in one kernel of our own, on NVIDIA GPUs.
 
 What a step does to a large variable once its gradient is known (the transform's derivatives, the noise, the move) is arithmetic on each
-number alone, and bound by instructions, not by memory. The loop that XLA makes of it calls the generator for every number and uses
-one of its two words, has two instructions for a product and a sum, and exponentials that are right to the last place for every
-argument. A kernel in Pallas (lowered to Triton) does not: ten million numbers take 24 microseconds on an H200 where XLA's loop takes 42,
-with softplus 32 for 52, with ICLL 34 for 59.
+number alone. The loop that XLA makes of it is bound by instructions, not by memory: it calls the generator for every number and uses one
+of its two words, has two instructions for a product and a sum, and functions that are right to the last place for every argument. A
+kernel in Pallas (lowered to Triton) makes two normals of two words, by Box and Muller with the sine and cosine that GPUs have, and fuses
+products and sums: on an H200 ten million numbers take 18 microseconds where XLA's loop takes 43, with softplus 27 for 55, with ICLL 31
+for 63.
 
 Nobody writes such a kernel for a model. A step is traced as it is, and of its equations those that act on each number of a variable
 alone and lead to its next value are taken out, from the noise backwards to what is no such equation: a product of matrices, a sum of
 looked-up rows. They are the kernel; the rest is left to XLA. Where the noise of a variable goes anywhere else (a thermostat), XLA keeps
 that variable.
 
-The gradient of a table of which a step looks up few rows is a sum into zeros. The kernel, which reads it, leaves zeros for the next step
-behind: XLA fills them in once in a turn of the loop and copies them for every other step of it, a fifth of the time that a large
-factorisation takes.
+In a loop each step leaves something for the next. The gradient of a table of which a step looks up few rows is a sum into zeros: the
+kernel, which reads it, writes zeros in its place, where XLA would fill them in once in a turn of the loop and copy them for every other
+step of it. And theta, which products of matrices want in memory, is written along with phi.
 """
 
 from __future__ import annotations
@@ -22,26 +23,28 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from inbounds.backend import default_platform
 from inbounds.noise import of_two_words, threefry
 from inbounds.trees import PyTree
 
+Var: TypeAlias = Any  # of a traced program
+Equation: TypeAlias = Any
+
 LARGE = 2**17  # numbers of a variable, in all the chains, from which on a kernel of its own pays
 HALF = 512  # numbers of half a block: one word of each counter is for the first half, one for the second
-WARPS = 4
+WARPS = 4  # of threads, for a block
 INTERPRETED = False  # kernels run on any device, slowly: for tests
 LARGEST_INDEX = 2**31 - 1
 
 # Equations on each number alone that Triton can compute. What only changes the shape changes nothing in a vector.
-RESHAPES = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "copy", "stop_gradient"}
+RESHAPES = {"broadcast_in_dim", "reshape", "squeeze", "copy"}
 ELEMENTWISE = RESHAPES | {
     "abs", "add", "add_any", "and", "ceil", "clamp", "convert_element_type", "div", "eq", "exp", "exp2", "floor", "ge", "gt",
     "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "round", "rsqrt",
@@ -52,9 +55,9 @@ PASSED = ("float32", "int32", "uint32", "bool")  # what a kernel is given, truth
 
 
 @cache
-def available() -> bool:
+def available(platform: str) -> bool:
     """Whether kernels can be made here: the device is asked, by a small one whose result is known. Not while something is traced."""
-    if INTERPRETED or default_platform() != "gpu":
+    if INTERPRETED or platform != "gpu":
         return INTERPRETED
     try:
         return _works()
@@ -89,13 +92,13 @@ class Tail(NamedTuple):
     place: int  # of its noise among that of all
     noise: Var
     size: int  # numbers of one chain
-    equations: list[JaxprEqn]
+    equations: list[Equation]
     arrays: list[Var]
     scalars: list[Var]
     outputs: dict[int, Any]  # by their place among the function's
     sums: Sequence[Var] = ()  # among the arrays: sums into zeros, in whose place zeros are left
     ahead: Sequence[Var] = ()  # made of the new state for the next step,
-    ahead_equations: Sequence[JaxprEqn] = ()  # by these
+    ahead_equations: Sequence[Equation] = ()  # by these
 
 
 class Fused:
@@ -154,7 +157,7 @@ class Fused:
             if _in(equation.outvars[0], env):
                 values[0] = env[equation.outvars[0]]  # zeros that were left
             env |= zip(equation.outvars, _bind(equation, values), strict=True)
-        outputs, left = self._moved(words, number, env)
+        outputs, left = self._moved(words, number, env) if self.tails else ({}, [])
         values = [outputs[place] if place in outputs else _read(env, v) for place, v in enumerate(jaxpr.outvars)]
         return jax.tree.unflatten(self.result, values), left
 
@@ -173,28 +176,17 @@ class Fused:
                 if any(_in(v, group) for v in equation.invars):
                     group |= set(equation.outvars)
         kinds = self._kinds(size, chains)
-        taken: set[int] = set()
-        inputs: dict[Var, None] = {}
-
-        def take(variable: Any) -> bool:
-            """Whether the kernel can have this variable: it makes it itself, or is given it."""
-            if isinstance(variable, Literal) or variable is own:
-                return True
-            equation = self.made_by.get(variable)
-            if equation is None or not _fits(equation, kinds):
-                inputs[variable] = None
-                return (
-                    variable not in noisy | elsewhere
-                    and kinds[variable] is not None
-                    and variable.aval.dtype.name in PASSED
-                )
-            if id(equation) in taken:
-                return True
-            taken.add(id(equation))
-            return all(map(take, equation.invars))
-
         outputs = {at: v for at, v in enumerate(jaxpr.outvars) if _in(v, noisy)}
-        if not outputs or not all(kinds[v] == VECTOR and take(v) for v in outputs.values()):
+        if not outputs or any(kinds[v] != VECTOR or v.aval.dtype != np.float32 for v in outputs.values()):
+            return None
+        taken: set[int] = set()
+        needed = set(outputs.values())
+        for equation in reversed(jaxpr.eqns):
+            if equation.outvars[0] in needed and _fits(equation, kinds):
+                taken.add(id(equation))
+                needed |= {v for v in equation.invars if not isinstance(v, Literal)}
+        inputs = [v for v in needed - {own} if id(self.made_by.get(v)) not in taken]
+        if any(v in noisy | elsewhere or kinds[v] is None or v.aval.dtype.name not in PASSED for v in inputs):
             return None
         # What else of the state is made on the way is written by the kernel too.
         for at, v in enumerate(jaxpr.outvars):
@@ -202,8 +194,9 @@ class Fused:
             if id(equation) in taken and kinds[v] == VECTOR and v.aval.dtype == np.float32:
                 outputs[at] = v
         equations = [equation for equation in jaxpr.eqns if id(equation) in taken]
-        arrays = [v for v in inputs if kinds[v] == VECTOR]
-        scalars = [v for v in inputs if kinds[v] != VECTOR]
+        order = {v: place for place, v in enumerate((*jaxpr.constvars, *jaxpr.invars, *self.made_by))}
+        inputs = sorted(inputs, key=order.__getitem__)
+        arrays, scalars = ([v for v in inputs if (kinds[v] == VECTOR) is many] for many in (True, False))
         return Tail(place, own, size // chains, equations, arrays, scalars, outputs)
 
     def _kinds(self, size: int, chains: int) -> dict[Any, str | None]:
@@ -229,7 +222,7 @@ class Fused:
                 kinds[result] = UNIFORM
         return kinds
 
-    def _left_to_xla(self) -> tuple[list[JaxprEqn], list[int]]:
+    def _left_to_xla(self) -> tuple[list[Equation], list[int]]:
         """The equations that are, in order, and which noise they read."""
         of_kernels = {place for tail in self.tails for place in tail.outputs}
         wanted = [v for place, v in enumerate(self.closed.jaxpr.outvars) if place not in of_kernels]
@@ -263,23 +256,21 @@ class Fused:
     def _with_ahead(self, tail: Tail) -> Tail:
         """What XLA would make of the new state alone, number by number, at the start of the next step: theta, for products of matrices.
 
-        Not for tables of which few rows are looked up: XLA makes theta of these rows.
+        Not for tables of which rows are looked up: XLA makes theta of these rows alone, and that takes less than to write it, even where they
+        are as many as the table has.
         """
         own = {self.state[at] for at in tail.outputs if at < len(self.state)}
         kinds = self._kinds(tail.size * self._chains, self._chains)
-        made: dict[Var, JaxprEqn] = {}
+        made: dict[Var, Equation] = {}
         for equation in self.head:
             known = all(isinstance(v, Literal) or v in own or v in made for v in equation.invars)
             if known and _fits(equation, kinds):
                 made[equation.outvars[0]] = equation
         ahead: dict[Var, None] = {}
         for equation in self.head:
-            if any(v in made for v in equation.outvars):
-                continue
-            worthwhile = equation.primitive.name != "gather" or 2 * equation.outvars[0].aval.size > tail.size
-            for v in equation.invars:
-                if worthwhile and _in(v, made) and kinds[v] == VECTOR and v.aval.dtype == np.float32:
-                    ahead[v] = None
+            if equation.outvars[0] not in made and equation.primitive.name != "gather":
+                mine = [v for v in equation.invars if _in(v, made)]
+                ahead |= dict.fromkeys(v for v in mine if kinds[v] == VECTOR and v.aval.dtype == np.float32)
         needed = set(ahead)
         for v in reversed(made):
             if v in needed:
@@ -300,15 +291,16 @@ class Fused:
 
         offsets = _offsets(self.noise, self.alone)
         state = dict(enumerate(self.state))  # old and new have the same places
-        operands, results, aliases, parts = [words.reshape(-1), number.reshape(1)], [], {}, []
+        operands, results = [words.reshape(-1), number.reshape(1)], list[Var]()
+        aliases, parts = dict[int, int](), list[Part]()
         for tail in self.tails:
+            olds = {v: state[at] for at, v in tail.outputs.items() if at in state}
             places = {v: len(operands) + at for at, v in enumerate(tail.arrays)}
-            olds = [*map(state.get, tail.outputs), *tail.sums]
-            aliases |= {places[v]: len(results) + at for at, v in enumerate(olds) if v in places}
+            before = [*map(olds.get, tail.outputs.values()), *tail.sums]
+            aliases |= {places[v]: len(results) + at for at, v in enumerate(before) if v in places}
             operands += [_passed(env[v]) for v in (*tail.arrays, *tail.scalars)]
             results += [*tail.outputs.values(), *tail.sums, *tail.ahead]
             first = parts[-1].end if parts else 0
-            olds = {v: state[at] for at, v in tail.outputs.items() if at in state}
             parts.append(Part(tail, olds, offsets[tail.place], first, first + pl.cdiv(tail.size, 2 * HALF)))
         moved = pl.pallas_call(
             partial(_kernel, parts, Plain if INTERPRETED else Fast),
@@ -482,28 +474,35 @@ class _Product:
         return self.x * self.y
 
 
-def _compute(equations: list[JaxprEqn], outputs: list, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
+def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
     """The outputs of equations on vectors; what is one number stays one. What was computed once is not computed again."""
     made: dict[tuple, Any] = {}
     roots: dict[int, Any] = {}  # what the reciprocal roots are of
 
     def raw(v: Any) -> Any:
-        return np.asarray(v.val, v.aval.dtype)[()] if isinstance(v, Literal) else env[v]
+        if not isinstance(v, Literal):
+            return env[v]
+        kind: Any = v.aval
+        return np.asarray(v.val, kind.dtype)[()]
 
-    def compute(equation: JaxprEqn, raws: list) -> Any:
+    def compute(equation: Equation, raws: list) -> Any:
         name, values = equation.primitive.name, [x.value if isinstance(x, _Product) else x for x in raws]
         many = any(map(np.ndim, values))
-        if name in ("add", "add_any", "sub") and equation.outvars[0].aval.dtype == np.float32 and many:
-            return _plus(*raws, -1 if name == "sub" else 1, arithmetic)
-        if name == "mul" and equation.outvars[0].aval.dtype == np.float32 and many:
+        single = many and all(v.aval.dtype == np.float32 for v in (*equation.invars, *equation.outvars))
+        if name in ("add", "add_any", "sub") and single:
+            return _plus(raws[0], raws[1], -1 if name == "sub" else 1, arithmetic)
+        if name == "mul" and single:
             for x, other in (values, values[::-1]):
                 if _is_number(x) and abs(x) == 1:
                     return other if x == 1 else -other
             if values[0] is values[1] and id(values[0]) in roots:
                 return arithmetic.reciprocal(roots[id(values[0])])
             return _Product(*values)
-        if name in arithmetic.own and many:
+        if name in arithmetic.own and single:
             return arithmetic.own[name](*values)
+        if all(map(_is_number, values)):  # Triton has no names for constants
+            with jax.ensure_compile_time_eval():
+                return np.asarray(equation.primitive.bind(*map(jnp.asarray, values), **equation.params))[()]
         if many:
             values = [jnp.broadcast_to(x, (HALF,)) for x in values]
         return equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
@@ -567,7 +566,7 @@ def _evaluate(jaxpr: Jaxpr, consts: Sequence, arguments: Sequence) -> list:
     return [_read(env, v) for v in jaxpr.outvars]
 
 
-def _bind(equation: JaxprEqn, values: list) -> list:
+def _bind(equation: Equation, values: list) -> list:
     results = equation.primitive.bind(*values, **equation.params)
     return list(results) if equation.primitive.multiple_results else [results]
 
@@ -580,9 +579,10 @@ def _in(variable: Any, group: Any) -> bool:
     return not isinstance(variable, Literal) and variable in group
 
 
-def _fits(equation: JaxprEqn, kinds: dict) -> bool:
+def _fits(equation: Equation, kinds: dict) -> bool:
     """Whether it acts on each number alone, and a kernel can do it."""
-    if equation.primitive.name not in ELEMENTWISE:
+    name = equation.primitive.name
+    if name not in ELEMENTWISE or (name == "reshape" and equation.params["dimensions"] is not None):  # which transposes
         return False
     inputs = [UNIFORM if isinstance(v, Literal) else kinds[v] for v in equation.invars]
     return None not in inputs and kinds[equation.outvars[0]] == min(inputs, key=(VECTOR, CHAIN, UNIFORM).index)

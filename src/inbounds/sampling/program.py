@@ -85,6 +85,7 @@ class Program:
     thin: int
     dimension: int
     layout: Layout | None = None  # None: one device
+    own_kernels: bool = True  # where there can be some
 
     @property
     def small(self) -> bool:
@@ -120,7 +121,8 @@ class Program:
     def fuses(self) -> bool:
         """Whether kernels of our own are to move the large variables, if there are any."""
         large = not self.small and self.dimension * self.num_chains >= fused.LARGE
-        return large and self.kernel.noise == "normal" and self.layout is None and fused.available()
+        wanted = self.own_kernels and large and self.kernel.noise == "normal" and self.layout is None
+        return wanted and fused.available(platform_of(self.layout))
 
     @property
     def plan_numbers(self) -> int:
@@ -388,7 +390,7 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     def stepper(report, *arguments, in_a_row=False):
         """What makes a step, (number, left, state, plan, step size) -> ((state, info), left), and what the first one is left."""
 
-        def advance(noise, state, plan, size):
+        def advance(noise, state, plan, size, report=report):
             if not alone:
                 return _step(program, state, noise, plan, arrays, size, report)
             return _step_of_one(program, state, noise, shed(plan), arrays, size if size.ndim == 0 else size[0], report)
@@ -397,12 +399,21 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
             noise = draw(keys.noise[0], number) if alone else jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
             return advance(noise, *arguments), left
 
-        if program.fuses:
-            noise = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(chained(leaf.shape), leaf.dtype), phi)
-            by_kernels = Fused(advance, noise, arguments, alone=alone, in_a_row=in_a_row)
-            if by_kernels.tails:
-                return partial(by_kernels, jax.random.key_data(keys.noise)), by_kernels.begin(*arguments)
-        return plain, []
+        if not program.fuses:
+            return plain, []
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(chained(leaf.shape), leaf.dtype), phi)
+        moves = Fused(
+            lambda *inputs: advance(*inputs, report=False)[0], shapes, arguments, alone=alone, in_a_row=in_a_row
+        )
+        if not moves.tails:
+            return plain, []
+
+        def by_kernels(number, left, *arguments):
+            state, left = moves(jax.random.key_data(keys.noise), number, left, *arguments)
+            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+            return (state, advance(nothing, *arguments)[1]), left  # what is reported does not depend on the noise
+
+        return by_kernels, moves.begin(*arguments)
 
     def of_step(inputs):
         number, plan, size = inputs

@@ -1,0 +1,250 @@
+"""Kernels of our own for large variables do what the step does. Here they are interpreted, or lowered to what Triton takes."""
+
+import sys
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import scipy.stats
+from numpyro.distributions import constraints
+
+import inbounds as ib
+from inbounds.models.factors import FactorModel
+from inbounds.sampling import fused
+from inbounds.sampling.fused import Fused, normals
+from inbounds.sampling.program import Program
+
+pytest.importorskip("jax.experimental.pallas.triton", reason="this JAX has no Triton")
+
+SIZE = 2_500  # neither a whole number of blocks nor of halves
+HALF_LINE = ("softplus", "icll", "integrated_probit", "exp")
+INTERVAL = ("sigmoid", "probit", "arctan", "softsign")
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The forms that GPUs compute, of variables that count as large from a thousand numbers on."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("inbounds") and hasattr(module, "default_platform"):
+            monkeypatch.setattr(module, "default_platform", lambda: "gpu")
+    monkeypatch.setattr(fused, "LARGE", 1_000)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    monkeypatch.setattr("inbounds.sampling.program.SMALL", 1_000)
+    monkeypatch.setattr(fused, "LARGE", 1_000)
+    monkeypatch.setattr(fused, "INTERPRETED", True)
+    fused.available.cache_clear()
+    yield
+    fused.available.cache_clear()
+
+
+def bare(transform):
+    support = constraints.positive if transform in HALF_LINE else constraints.unit_interval
+    posterior = ib.Posterior(supports={"x": support}, gradient=lambda theta, batch: jax.tree.map(jnp.negative, theta))
+    return posterior, {"x": np.linspace(0.1, 0.9, SIZE).astype(np.float32)}, {}
+
+
+def regression():
+    """A product of matrices, and a vector that is too small for a kernel."""
+    rng = np.random.default_rng(0)
+    data = {"x": rng.normal(size=(20, 50)).astype(np.float32), "y": rng.normal(size=(20, 50)).astype(np.float32)}
+    posterior = ib.Posterior(
+        {"w": dist.Gamma(2.0, 3.0).expand([50, 50]), "b": dist.Normal().expand([50])},
+        lambda theta, batch: dist.Normal(batch["x"] @ theta["w"] + theta["b"], 5.0).log_prob(batch["y"]).sum(1),
+        data,
+    )
+    return posterior, {"w": np.full((50, 50), 0.4, np.float32), "b": np.zeros(50, np.float32)}, data
+
+
+def ratings(likelihood="poisson", offsets=False):
+    rng = np.random.default_rng(0)
+    batch = {"user": rng.integers(0, 90, 60), "item": rng.integers(0, 70, 60), "rating": rng.integers(1, 6, 60) / 1.0}
+    batch["rating"] = batch["rating"].astype(np.float32)
+    model = FactorModel(90, 70, 20, likelihood, offsets, 3.0, 1.0, 5.0, 2.0)
+    start = {name: np.full(shape, 0.5, np.float32) for name, shape in model.shapes.items()}
+    return model.posterior(SimpleNamespace(**batch)), start, batch
+
+
+def both_ways(kernel, theta, batch, step_size=1e-3, chains=1, steps=3, **options):
+    """The program, and states after some steps: by it, and by the kernel of the library with the same normals."""
+    alone = chains == 1
+    state = kernel.init(theta)
+    if not alone:
+        state = jax.tree.map(lambda leaf: jnp.stack([leaf] * chains), state)
+
+    def advance(noise, state, batch, size):
+        def one(noise, state):
+            return kernel.update(noise, state, batch, size, report=False)[0]
+
+        return one(noise, state) if alone else jax.vmap(one)(noise, state)
+
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), kernel.proxy(state))
+    words = jnp.arange(2 * chains, dtype=np.uint32).reshape(chains, 2) + 7
+    batch, size = jax.tree.map(jnp.asarray, batch), jnp.asarray(step_size, np.float32)
+    program = Fused(advance, like, (state, batch, size), alone=alone, in_a_row=True, **options)
+    treedef = jax.tree.structure(like)
+
+    @jax.jit
+    def by_hand(number, state):
+        noise = normals(words, number, jax.tree.leaves(like), alone=alone)
+        return advance(jax.tree.unflatten(treedef, noise), state, batch, size)
+
+    found, expected, left = state, state, program.begin(state, batch, size)
+    step = jax.jit(lambda number, left, state: program(words, number, left, state, batch, size))
+    for number in range(steps):
+        found, left = step(jnp.asarray(number), left, found)
+        expected = by_hand(jnp.asarray(number), expected)
+    return program, found, expected
+
+
+def assert_same(found, expected, rtol=2e-5):
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("make", [ib.sgld, ib.leimkuhler_matthews, ib.baoab])
+@pytest.mark.parametrize("transform", [*HALF_LINE, *INTERVAL])
+def test_a_kernel_moves_as_the_step_does(make, transform, gpu, interpreted):
+    posterior, theta, batch = bare(transform)
+    program, found, expected = both_ways(make(posterior, transform), theta, batch)
+    assert len(program.tails) == 1
+    assert not program.drawn
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+@pytest.mark.parametrize("make", [ib.sgld, ib.baselines.mirror, ib.leimkuhler_matthews])
+def test_sums_of_looked_up_rows_leave_zeros(make, chains, gpu, interpreted):
+    program, found, expected = both_ways(make(ratings()[0]), *ratings()[1:], chains=chains)
+    assert [len(tail.sums) for tail in program.tails] == [1, 1]
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_theta_for_products_of_matrices_is_made_ahead(chains, gpu, interpreted):
+    posterior, theta, batch = regression()
+    program, found, expected = both_ways(ib.sgld(posterior), theta, batch, chains=chains)
+    (tail,) = program.tails
+    assert len(tail.ahead) == 1
+    assert len(program.drawn) == 1  # the noise of the small vector
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "gaussian", "binomial"])
+@pytest.mark.parametrize("options", [{"noise_correction": True}, {"preconditioner": ib.preconditioners.rmsprop(10)}])
+@pytest.mark.parametrize("chains", [1, 2])
+def test_options_of_kernels(likelihood, options, chains, gpu, interpreted):
+    posterior, theta, batch = ratings(likelihood, offsets=True)
+    program, found, expected = both_ways(ib.sgld(posterior, **options), theta, batch, 1e-4, chains)
+    assert len(program.tails) == 2
+    assert_same(found, expected, rtol=1e-3)  # steps divided by the size of small gradients
+
+
+def test_noise_that_goes_elsewhere_is_left_to_xla(gpu, interpreted):
+    posterior, theta, batch = bare("softplus")
+    program, found, expected = both_ways(ib.sgnht(posterior), theta, batch)
+    assert program.tails == []
+    assert_same(found, expected)
+
+
+def run(steps, **settings):
+    posterior, theta, _ = ratings()
+    return ib.sample(
+        ib.sgld(posterior), 1e-3, steps, batch_size=20, init=theta, seed=3, progress=False, thin=10, **settings
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_draws_do_not_depend_on_how_a_run_is_cut(chains, interpreted, monkeypatch):
+    monkeypatch.setattr(Program, "unroll", 4)
+    whole = run(40, num_chains=chains).theta
+    assert not any(np.array_equal(whole["W"][:, 0], whole["W"][:, k]) for k in (1, 2, 3))
+    for steps, settings in ((30, {}), (40, {"chunk_steps": 10}), (35, {"chunk_steps": 20})):
+        part = run(steps, num_chains=chains, **settings).theta
+        for name, draws in part.items():
+            assert draws.shape[:2] == (chains, steps // 10)
+            np.testing.assert_allclose(draws, whole[name][:, : steps // 10], rtol=1e-5)
+    monkeypatch.setattr(Program, "unroll", 1)
+    for name, draws in run(40, num_chains=chains).theta.items():
+        np.testing.assert_allclose(draws, whole[name], rtol=1e-5)
+
+
+def test_the_law_is_that_of_the_model(interpreted):
+    """Many coordinates, one chain: the mean and sd of a gamma distribution."""
+    size = 20_000
+    posterior = ib.Posterior({"x": dist.Gamma(3.0, 2.0).expand([size])})
+    kernel = ib.leimkuhler_matthews(posterior)
+    draws = ib.sample(kernel, 0.05, 400, thin=200, init={"x": np.ones(size, np.float32)}, seed=0, progress=False)
+    last = np.asarray(draws.theta["x"])[0, -1]
+    assert abs(last.mean() - 1.5) < 5 * 0.866 / size**0.5
+    assert abs(last.std() - 0.866) < 5 * 0.9 / size**0.5
+
+
+def test_a_model_that_cannot_be_compiled_is_left_to_xla(interpreted, monkeypatch):
+    def fails(*arguments):
+        raise NotImplementedError("no such instruction")
+
+    monkeypatch.setattr(fused, "_kernel", fails)
+    with pytest.warns(UserWarning, match="XLA does its steps.*no such instruction"):
+        assert run(10).theta["W"].shape == (1, 1, 90, 20)
+
+
+def test_errors_of_the_model_stay_errors(interpreted):
+    def gradient(theta, batch):
+        raise ZeroDivisionError("mine")
+
+    posterior = ib.Posterior(supports={"x": constraints.positive}, gradient=gradient)
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        ib.sample(ib.sgld(posterior), 1e-3, 10, init={"x": np.ones(SIZE, np.float32)}, progress=False)
+
+
+def test_cpus_have_none():
+    fused.available.cache_clear()
+    assert not fused.available("cpu")
+
+
+def test_leaves_chains_and_steps_have_noise_of_their_own():
+    like = [jax.ShapeDtypeStruct((2, size), np.float32) for size in (5_000, 700, 3_000)]
+    words = jnp.asarray([[1, 2], [1, 3]], np.uint32)
+    draws = [np.asarray(leaf) for step in (0, 1) for leaf in normals(words, jnp.asarray(step), like, alone=False)]
+    everything = np.concatenate([chain for leaf in draws for chain in leaf])
+    assert len(np.unique(everything)) > 0.999 * everything.size
+    assert scipy.stats.kstest(everything, "norm").pvalue > 1e-3
+
+
+DISTRIBUTIONS = {
+    "gamma": dist.Gamma(3.0, 2.0), "exponential": dist.Exponential(2.0), "log normal": dist.LogNormal(0.0, 1.0),
+    "half normal": dist.HalfNormal(2.0), "half Cauchy": dist.HalfCauchy(1.0), "inverse gamma": dist.InverseGamma(2.0, 1.0),
+    "Weibull": dist.Weibull(1.0, 2.0), "beta": dist.Beta(2.0, 3.0), "uniform": dist.Uniform(-1.0, 2.0), "normal": dist.Normal(),
+    "Student's t": dist.StudentT(3.0), "Laplace": dist.Laplace(), "truncated": dist.TruncatedNormal(0.0, 1.0, low=-1.0, high=1.0),
+    "many rates": dist.Exponential(np.linspace(1, 2, SIZE).astype(np.float32)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("make", [ib.sgld, ib.leimkuhler_matthews])
+def test_triton_takes_what_priors_are_made_of(make, name, gpu):
+    posterior = ib.Posterior({"x": DISTRIBUTIONS[name].expand([SIZE])})
+    assert kernels_in(make(posterior), {"x": np.full(SIZE, 0.5, np.float32)}) == 1
+
+
+@pytest.mark.parametrize("transform", [*HALF_LINE, *INTERVAL])
+def test_triton_takes_every_transform(transform, gpu):
+    posterior, theta, _ = bare(transform)
+    assert kernels_in(ib.baoab(posterior, transform), theta) == 1
+
+
+def kernels_in(kernel, theta):
+    """How many kernels a step has, lowered for NVIDIA GPUs."""
+    state = kernel.init(theta)
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), kernel.proxy(state))
+    program = Fused(lambda noise, state: kernel.update(noise, state, {}, 1e-3, False)[0], like, (state,), alone=True)
+    step = jax.jit(lambda words, state: program(words, jnp.asarray(0), [], state))
+    lowered = step.trace(jnp.zeros((1, 2), np.uint32), state).lower(lowering_platforms=("cuda",))
+    return lowered.as_text().count("xla.gpu.triton")
