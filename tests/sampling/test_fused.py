@@ -12,6 +12,7 @@ import scipy.stats
 from numpyro.distributions import constraints
 
 import inbounds as ib
+from inbounds.data.ratings import Ratings
 from inbounds.models.factors import FactorModel
 from inbounds.sampling import fused
 from inbounds.sampling.fused import Fused, normals
@@ -41,6 +42,14 @@ def interpreted(monkeypatch):
     fused.available.cache_clear()
     yield
     fused.available.cache_clear()
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """A list with an entry for every kernel that is traced."""
+    traced, kernel = [], fused._kernel
+    monkeypatch.setattr(fused, "_kernel", lambda *arguments: traced.append(arguments[0]) or kernel(*arguments))
+    return traced
 
 
 def bare(transform):
@@ -146,6 +155,55 @@ def test_options_of_kernels(likelihood, options, chains, gpu, interpreted):
     assert_same(found, expected, rtol=1e-3)  # steps divided by the size of small gradients
 
 
+def rows_and_columns():
+    """Priors of their own for rows and for columns, the former sampled too."""
+
+    def log_prior(theta):
+        scale = jnp.linspace(1.0, 2.0, 30)
+        return jnp.sum(dist.Gamma(2.0, theta["rate"][:, None] * scale).log_prob(theta["x"])) - jnp.sum(theta["rate"])
+
+    supports = {"x": constraints.positive, "rate": constraints.positive}
+    theta = {"x": np.full((90, 30), 0.5, np.float32), "rate": np.linspace(0.5, 1.5, 90).astype(np.float32)}
+    return ib.Posterior(log_prior=log_prior, supports=supports), theta, {}
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+@pytest.mark.parametrize("make", [ib.sgld, ib.leimkuhler_matthews])
+def test_smaller_arrays_are_broadcast_in_the_kernel(make, chains, gpu, interpreted):
+    posterior, theta, batch = rows_and_columns()
+    program, found, expected = both_ways(make(posterior), theta, batch, chains=chains)
+    (tail,) = program.tails
+    assert len(tail.broadcasts) == 2
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "gaussian", "binomial"])
+@pytest.mark.parametrize("offsets", [False, True])
+@pytest.mark.parametrize("chains", [1, 2])
+def test_the_factorisation_as_people_use_it(likelihood, offsets, chains, gpu, interpreted):
+    """Steps and noise that know how many ratings each row has."""
+    rng = np.random.default_rng(0)
+    user, item = np.divmod(rng.choice(90 * 70, 600, replace=False), 70)
+    table = Ratings(user, item, rng.integers(1, 6, 600).astype(np.float32), np.arange(90), np.arange(70))
+    model = FactorModel.of(table, 20, likelihood, offsets)
+    kernel = ib.leimkuhler_matthews(
+        model.posterior(table), model.transforms("softplus"), preconditioner=model.preconditioner(table, "softplus"),
+        noise_correction=model.gradient_variance(table, 60),
+    )  # fmt: skip
+    batch = {"user": table.user[:60], "item": table.item[:60], "rating": table.rating[:60]}
+    program, found, expected = both_ways(kernel, model.start(jax.random.key(0)), batch, 0.05, chains)
+    assert [len(tail.sums) for tail in program.tails] == ([0, 1] if offsets else [1, 1])
+    assert all(tail.broadcasts for tail in program.tails)
+    assert_same(found, expected)
+
+
+def test_what_xla_would_join_to_the_move_is_left_to_it(gpu, interpreted):
+    posterior = ib.Posterior({"p": dist.Dirichlet(jnp.full(10, 2.0)).expand([300])})
+    program, found, expected = both_ways(ib.sgld(posterior), {"p": np.full((300, 10), 0.1, np.float32)}, {})
+    assert program.tails == []
+    assert_same(found, expected)
+
+
 def test_noise_that_goes_elsewhere_is_left_to_xla(gpu, interpreted):
     posterior, theta, batch = bare("softplus")
     program, found, expected = both_ways(ib.sgnht(posterior), theta, batch)
@@ -161,7 +219,7 @@ def run(steps, **settings):
 
 
 @pytest.mark.parametrize("chains", [1, 2])
-def test_draws_do_not_depend_on_how_a_run_is_cut(chains, interpreted, monkeypatch):
+def test_draws_do_not_depend_on_how_a_run_is_cut(chains, gpu, interpreted, kernels, monkeypatch):
     monkeypatch.setattr(Program, "unroll", 4)
     whole = run(40, num_chains=chains).theta
     assert not any(np.array_equal(whole["W"][:, 0], whole["W"][:, k]) for k in (1, 2, 3))
@@ -173,9 +231,10 @@ def test_draws_do_not_depend_on_how_a_run_is_cut(chains, interpreted, monkeypatc
     monkeypatch.setattr(Program, "unroll", 1)
     for name, draws in run(40, num_chains=chains).theta.items():
         np.testing.assert_allclose(draws, whole[name], rtol=1e-5)
+    assert len(kernels) >= 8  # in the first run's two loops, and again for every model
 
 
-def test_the_law_is_that_of_the_model(interpreted):
+def test_the_law_is_that_of_the_model(gpu, interpreted, kernels):
     """Many coordinates, one chain: the mean and sd of a gamma distribution."""
     size = 20_000
     posterior = ib.Posterior({"x": dist.Gamma(3.0, 2.0).expand([size])})
@@ -184,9 +243,10 @@ def test_the_law_is_that_of_the_model(interpreted):
     last = np.asarray(draws.theta["x"])[0, -1]
     assert abs(last.mean() - 1.5) < 5 * 0.866 / size**0.5
     assert abs(last.std() - 0.866) < 5 * 0.9 / size**0.5
+    assert kernels
 
 
-def test_a_model_that_cannot_be_compiled_is_left_to_xla(interpreted, monkeypatch):
+def test_a_model_that_cannot_be_compiled_is_left_to_xla(gpu, interpreted, monkeypatch):
     def fails(*arguments):
         raise NotImplementedError("no such instruction")
 
@@ -195,7 +255,7 @@ def test_a_model_that_cannot_be_compiled_is_left_to_xla(interpreted, monkeypatch
         assert run(10).theta["W"].shape == (1, 1, 90, 20)
 
 
-def test_errors_of_the_model_stay_errors(interpreted):
+def test_errors_of_the_model_stay_errors(gpu, interpreted):
     def gradient(theta, batch):
         raise ZeroDivisionError("mine")
 
@@ -238,6 +298,11 @@ def test_triton_takes_what_priors_are_made_of(make, name, gpu):
 def test_triton_takes_every_transform(transform, gpu):
     posterior, theta, _ = bare(transform)
     assert kernels_in(ib.baoab(posterior, transform), theta) == 1
+
+
+def test_triton_takes_broadcasts(gpu):
+    posterior, theta, _ = rows_and_columns()
+    assert kernels_in(ib.sgld(posterior), theta) == 1
 
 
 def kernels_in(kernel, theta):

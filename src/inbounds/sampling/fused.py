@@ -46,10 +46,23 @@ LARGEST_INDEX = 2**31 - 1
 # Equations on each number alone that Triton can compute. What only changes the shape changes nothing in a vector.
 RESHAPES = {"broadcast_in_dim", "reshape", "squeeze", "copy"}
 ELEMENTWISE = RESHAPES | {
-    "abs", "add", "add_any", "and", "ceil", "clamp", "convert_element_type", "div", "eq", "exp", "exp2", "floor", "ge", "gt",
-    "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "round", "rsqrt",
+    "abs", "add", "add_any", "and", "ceil", "clamp", "convert_element_type", "div", "eq", "exp", "exp2", "expm1", "floor", "ge", "gt",
+    "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "round", "rsqrt",
     "select_n", "sign", "sqrt", "square", "sub", "tanh",
 }  # fmt: skip
+# What XLA writes to memory in any case. Anything else it would have joined to the move, and to write it for a kernel costs what that saves.
+WRITTEN = {
+    "conv_general_dilated",
+    "cumsum",
+    "dot_general",
+    "gather",
+    "pallas_call",
+    "scan",
+    "scatter-add",
+    "sort",
+    "while",
+}
+PRODUCTS = {"conv_general_dilated", "dot_general"}  # which want what they multiply in memory
 CALLS = {"jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2"}
 PASSED = ("float32", "int32", "uint32", "bool")  # what a kernel is given, truth values as numbers
 
@@ -86,6 +99,41 @@ def _works() -> bool:
 VECTOR, CHAIN, UNIFORM = "vector", "chain", "uniform"
 
 
+class Broadcast(NamedTuple):
+    """A smaller array in the place of one as large as the variable that moves: of its shape, with how far apart neighbours lie in the array."""
+
+    array: Var
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # 0 along axes that the array does not have
+
+    @classmethod
+    def of(cls, equation: Equation, array: Var) -> Broadcast | None:
+        """How an equation broadcasts one of its inputs, if it does."""
+        shape, own = equation.outvars[0].aval.shape, array.aval.shape
+        axes = (
+            range(len(shape))
+            if equation.primitive.name != "broadcast_in_dim"
+            else equation.params["broadcast_dimensions"]
+        )
+        if (_is_reshape(equation) and equation.primitive.name != "broadcast_in_dim") or len(axes) != len(own):
+            return None
+        strides = [0] * len(shape)
+        for place, axis in enumerate(axes):
+            if own[place] not in (1, shape[axis]):
+                return None
+            strides[axis] = 0 if own[place] == 1 else math.prod(own[place + 1 :])
+        return cls(array, shape, tuple(strides))
+
+    def places(self, flat: jax.Array) -> jax.Array:
+        """Where in the array lies what belongs to these places of the variable."""
+        found = jnp.zeros_like(flat)
+        for axis, stride in enumerate(self.strides):
+            if stride:
+                within = lax.div(flat, jnp.full_like(flat, math.prod(self.shape[axis + 1 :])))
+                found += lax.rem(within, jnp.full_like(flat, self.shape[axis])) * stride
+        return found
+
+
 class Tail(NamedTuple):
     """The equations that move one variable, in order, with what goes in and what comes out."""
 
@@ -94,11 +142,17 @@ class Tail(NamedTuple):
     size: int  # numbers of one chain
     equations: list[Equation]
     arrays: list[Var]
+    broadcasts: list[Broadcast]
     scalars: list[Var]
     outputs: dict[int, Any]  # by their place among the function's
     sums: Sequence[Var] = ()  # among the arrays: sums into zeros, in whose place zeros are left
     ahead: Sequence[Var] = ()  # made of the new state for the next step,
     ahead_equations: Sequence[Equation] = ()  # by these
+
+    @property
+    def inputs(self) -> list[Var]:
+        """All that the kernel is given, in order."""
+        return [*self.arrays, *(broadcast.array for broadcast in self.broadcasts), *self.scalars]
 
 
 class Fused:
@@ -180,13 +234,19 @@ class Fused:
         if not outputs or any(kinds[v] != VECTOR or v.aval.dtype != np.float32 for v in outputs.values()):
             return None
         taken: set[int] = set()
-        needed = set(outputs.values())
+        needed, broadcasts = set(outputs.values()), dict[Broadcast, None]()
         for equation in reversed(jaxpr.eqns):
             if equation.outvars[0] in needed and _fits(equation, kinds):
                 taken.add(id(equation))
-                needed |= {v for v in equation.invars if not isinstance(v, Literal)}
+                variables = [v for v in equation.invars if not isinstance(v, Literal)]
+                needed |= {v for v in variables if kinds[v] is not None}
+                small = [Broadcast.of(equation, v) for v in variables if kinds[v] is None]
+                broadcasts |= dict.fromkeys(b for b in small if b is not None)
         inputs = [v for v in needed - {own} if id(self.made_by.get(v)) not in taken]
-        if any(v in noisy | elsewhere or kinds[v] is None or v.aval.dtype.name not in PASSED for v in inputs):
+        given = [*inputs, *(broadcast.array for broadcast in broadcasts)]
+        if any(v in noisy | elsewhere or v.aval.dtype.name not in PASSED for v in given):
+            return None
+        if any(kinds[v] == VECTOR and not self._is_written(v) for v in inputs):
             return None
         # What else of the state is made on the way is written by the kernel too.
         for at, v in enumerate(jaxpr.outvars):
@@ -197,7 +257,7 @@ class Fused:
         order = {v: place for place, v in enumerate((*jaxpr.constvars, *jaxpr.invars, *self.made_by))}
         inputs = sorted(inputs, key=order.__getitem__)
         arrays, scalars = ([v for v in inputs if (kinds[v] == VECTOR) is many] for many in (True, False))
-        return Tail(place, own, size // chains, equations, arrays, scalars, outputs)
+        return Tail(place, own, size // chains, equations, arrays, list(broadcasts), scalars, outputs)
 
     def _kinds(self, size: int, chains: int) -> dict[Any, str | None]:
         def by_shape(variable: Any) -> str | None:
@@ -209,12 +269,12 @@ class Fused:
         kinds: dict[Any, str | None] = {v: by_shape(v) for v in (*jaxpr.invars, *jaxpr.constvars)}
         for equation in jaxpr.eqns:
             kinds |= {v: by_shape(v) for v in equation.outvars}
-            if equation.primitive.name not in ELEMENTWISE:
+            if not _is_elementwise(equation):
                 continue
             inputs = [UNIFORM if isinstance(v, Literal) else kinds[v] for v in equation.invars]
             (result,) = equation.outvars
-            if None in inputs or VECTOR in inputs:  # then of this size, or of a shape that mixes chains
-                kinds[result] = VECTOR if None not in inputs and result.aval.size == size else by_shape(result)
+            if None in inputs or VECTOR in inputs:
+                kinds[result] = by_shape(result)
             elif CHAIN in inputs:
                 first = equation.params.get("broadcast_dimensions", (0,))[:1]
                 kinds[result] = CHAIN if first == (0,) and result.aval.shape[:1] == (chains,) else by_shape(result)
@@ -226,7 +286,7 @@ class Fused:
         """The equations that are, in order, and which noise they read."""
         of_kernels = {place for tail in self.tails for place in tail.outputs}
         wanted = [v for place, v in enumerate(self.closed.jaxpr.outvars) if place not in of_kernels]
-        wanted += [v for tail in self.tails for v in (*tail.arrays, *tail.scalars)]
+        wanted += [v for tail in self.tails for v in tail.inputs]
         given = {v for tail in self.tails for v in tail.ahead}
         needed = {v for v in wanted if not isinstance(v, Literal)} - given
         head = []
@@ -240,7 +300,8 @@ class Fused:
     def _sums_into_zeros(self, tail: Tail) -> list[Var]:
         """Sums of rows that nothing but the kernel reads."""
         read = {v for equation in self.head for v in equation.invars if not isinstance(v, Literal)}
-        read |= {v for other in self.tails if other is not tail for v in other.arrays}
+        read |= {v for other in self.tails if other is not tail for v in other.inputs}
+        read |= {v for v in tail.inputs if v not in tail.arrays}
 
         def is_sum(v: Var) -> bool:
             equation = self.made_by.get(v)
@@ -256,8 +317,7 @@ class Fused:
     def _with_ahead(self, tail: Tail) -> Tail:
         """What XLA would make of the new state alone, number by number, at the start of the next step: theta, for products of matrices.
 
-        Not for tables of which rows are looked up: XLA makes theta of these rows alone, and that takes less than to write it, even where they
-        are as many as the table has.
+        Sums, and look-ups of rows, make theta as they go: that takes less than to write it, even where the rows are as many as the table has.
         """
         own = {self.state[at] for at in tail.outputs if at < len(self.state)}
         kinds = self._kinds(tail.size * self._chains, self._chains)
@@ -268,7 +328,7 @@ class Fused:
                 made[equation.outvars[0]] = equation
         ahead: dict[Var, None] = {}
         for equation in self.head:
-            if equation.outvars[0] not in made and equation.primitive.name != "gather":
+            if equation.primitive.name in PRODUCTS:
                 mine = [v for v in equation.invars if _in(v, made)]
                 ahead |= dict.fromkeys(v for v in mine if kinds[v] == VECTOR and v.aval.dtype == np.float32)
         needed = set(ahead)
@@ -276,6 +336,13 @@ class Fused:
             if v in needed:
                 needed |= {x for x in made[v].invars if _in(x, made)}
         return tail._replace(ahead=list(ahead), ahead_equations=[e for v, e in made.items() if v in needed])
+
+    def _is_written(self, variable: Any) -> bool:
+        """Whether it lies in memory whatever the kernel does."""
+        equation = self.made_by.get(variable)
+        if equation is None or equation.primitive.name in WRITTEN:
+            return True
+        return equation.primitive.name in RESHAPES | {"transpose"} and self._is_written(equation.invars[0])
 
     def _is_zero(self, variable: Any) -> bool:
         if isinstance(variable, Literal):
@@ -298,7 +365,7 @@ class Fused:
             places = {v: len(operands) + at for at, v in enumerate(tail.arrays)}
             before = [*map(olds.get, tail.outputs.values()), *tail.sums]
             aliases |= {places[v]: len(results) + at for at, v in enumerate(before) if v in places}
-            operands += [_passed(env[v]) for v in (*tail.arrays, *tail.scalars)]
+            operands += [_passed(env[v]) for v in tail.inputs]
             results += [*tail.outputs.values(), *tail.sums, *tail.ahead]
             first = parts[-1].end if parts else 0
             parts.append(Part(tail, olds, offsets[tail.place], first, first + pl.cdiv(tail.size, 2 * HALF)))
@@ -332,7 +399,7 @@ def _kernel(parts: list[Part], arithmetic: type[Plain], words: Any, number: Any,
 
     block, chain = pl.program_id(0), pl.program_id(1)
     left = iter(refs)
-    inputs = [[next(left) for _ in (*part.tail.arrays, *part.tail.scalars)] for part in parts]
+    inputs = [[next(left) for _ in part.tail.inputs] for part in parts]
     outputs = [[next(left) for _ in (*part.tail.outputs, *part.tail.sums, *part.tail.ahead)] for part in parts]
     for part, own_inputs, own_outputs in zip(parts, inputs, outputs, strict=True):
         move = partial(_move, part, arithmetic, words, number, block - part.first, chain, own_inputs, own_outputs)
@@ -353,12 +420,14 @@ def _move(part, arithmetic, words, number, block, chain, inputs, outputs) -> Non
     for half in (0, 1):
         start = block * (2 * HALF) + half * HALF
         inside = None if tail.size % (2 * HALF) == 0 else start + lane < tail.size
-        place = pl.ds(chain * tail.size + start, HALF)
-        env = {tail.noise: noise[half]}
-        for v, ref in zip((*tail.arrays, *tail.scalars), inputs, strict=True):
-            many = len(env) <= len(tail.arrays)
-            x = _triton().load(ref.at[place], mask=inside) if many else ref[0 if ref.shape == (1,) else chain]
-            env[v] = x != 0 if v.aval.dtype == bool else x
+        first = chain * tail.size + start
+        place = pl.ds(first, HALF)
+        refs = iter(inputs)
+        env: dict[Any, Any] = {tail.noise: noise[half]}
+        env |= {v: _triton().load(next(refs).at[place], mask=inside) for v in tail.arrays}
+        env |= {b: _triton().load(next(refs).at[b.places(first + lane)], mask=inside) for b in tail.broadcasts}
+        env |= {v: ref[0 if ref.shape == (1,) else chain] for v, ref in zip(tail.scalars, refs, strict=True)}
+        env |= {v: env[v] != 0 for v in (*tail.arrays, *tail.scalars) if v.aval.dtype == bool}
         values = _compute(tail.equations, list(tail.outputs.values()), env, arithmetic)
         news = {part.olds[v]: x for v, x in zip(tail.outputs.values(), values, strict=True) if v in part.olds}
         values += [jnp.zeros((HALF,), np.float32) for _ in tail.sums]
@@ -479,11 +548,11 @@ def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithm
     made: dict[tuple, Any] = {}
     roots: dict[int, Any] = {}  # what the reciprocal roots are of
 
-    def raw(v: Any) -> Any:
-        if not isinstance(v, Literal):
-            return env[v]
-        kind: Any = v.aval
-        return np.asarray(v.val, kind.dtype)[()]
+    def raw(equation: Equation, v: Any) -> Any:
+        if isinstance(v, Literal):
+            kind: Any = v.aval
+            return np.asarray(v.val, kind.dtype)[()]
+        return env[v] if v in env else env[Broadcast.of(equation, v)]
 
     def compute(equation: Equation, raws: list) -> Any:
         name, values = equation.primitive.name, [x.value if isinstance(x, _Product) else x for x in raws]
@@ -508,8 +577,8 @@ def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithm
         return equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
 
     for equation in equations:
-        raws = [raw(v) for v in equation.invars]
-        if equation.primitive.name in RESHAPES:
+        raws = [raw(equation, v) for v in equation.invars]
+        if _is_reshape(equation):
             result = raws[0]
         else:
             named = tuple((x.dtype, x.item()) if _is_number(x) else id(x) for x in raws)
@@ -579,10 +648,26 @@ def _in(variable: Any, group: Any) -> bool:
     return not isinstance(variable, Literal) and variable in group
 
 
+def _is_elementwise(equation: Equation) -> bool:
+    name = equation.primitive.name
+    if name == "reduce_sum":  # of one number each
+        return equation.invars[0].aval.size == equation.outvars[0].aval.size
+    return name in ELEMENTWISE and not (
+        name == "reshape" and equation.params["dimensions"] is not None
+    )  # which transposes
+
+
+def _is_reshape(equation: Equation) -> bool:
+    return equation.primitive.name in RESHAPES | {"reduce_sum"}
+
+
 def _fits(equation: Equation, kinds: dict) -> bool:
     """Whether it acts on each number alone, and a kernel can do it."""
-    name = equation.primitive.name
-    if name not in ELEMENTWISE or (name == "reshape" and equation.params["dimensions"] is not None):  # which transposes
+    if not _is_elementwise(equation):
         return False
+    kind = kinds[equation.outvars[0]]
     inputs = [UNIFORM if isinstance(v, Literal) else kinds[v] for v in equation.invars]
-    return None not in inputs and kinds[equation.outvars[0]] == min(inputs, key=(VECTOR, CHAIN, UNIFORM).index)
+    if kind == VECTOR and any(k in (None, VECTOR) for k in inputs):
+        small = [v for v, k in zip(equation.invars, inputs, strict=True) if k is None]
+        return all(Broadcast.of(equation, v) is not None and v.aval.dtype == np.float32 for v in small)
+    return None not in inputs and kind == min(inputs, key=(VECTOR, CHAIN, UNIFORM).index)
