@@ -4,7 +4,7 @@ The generator is Threefry-2x32 (Salmon, Moraes, Dror and Shaw 2011, "Parallel ra
 `jax.random` too. A call of it makes two words of a counter. `jax.random.normal` calls it for every number and keeps one word.
 
 Here too one word of every counter is used, so that XLA puts the generator into the loop that updates the state (two words would
-mean a pass over memory of their own, and lose, on a CPU as on a GPU), but the rounds are written out, so that they become
+mean a pass over memory of their own, and lose), but the rounds are written out, so that they become
 vector instructions, and there are 13 of them instead of 20. Thirteen are the least for which the authors of Random123 know of no
 statistical flaw of Threefry-2x32 (comments of its threefry.h, 2011); 20 are their margin of safety. Of 64-bit words, which are not used
 here, 13 fail a WeightDistrib test longer than BigCrush's (same place), and one test of BigCrush (GROMACS, whose default generator
@@ -14,9 +14,8 @@ rounds, and fail at 9 on a tenth of the words. Keys are still derived by `jax.ra
 
 A word becomes a normal by one polynomial of the logarithm of the tail, without branches, and without the square root of
 `lax.erf_inv`. On a CPU a normal inside an update costs 4 nanoseconds where that of `jax.random` costs 10 (38 in a loop over rows
-that are shorter than a vector instruction: the driver keeps states in one row). On an H200 an update of ten million numbers is bound by
-this arithmetic, not by memory: 55 microseconds with softplus and noise, 18 without noise. A kernel by hand (Pallas) that uses both words,
-and fuses transform and update as XLA does, takes 48 where XLA takes 56: not worth its keep.
+that are shorter than a vector instruction: the driver keeps states in one row). In the kernels that move large variables on GPUs
+(`sampling/fused.py`) both words of a counter make two normals.
 """
 
 from __future__ import annotations
