@@ -269,6 +269,14 @@ def test_cpus_have_none():
     assert not fused.available("cpu")
 
 
+def test_they_can_be_turned_off(gpu, interpreted, kernels, monkeypatch):
+    assert fused.available("gpu")
+    monkeypatch.setenv(fused.SWITCH, "0")
+    fused.available.cache_clear()
+    assert run(10).theta["W"].shape == (1, 1, 90, 20)
+    assert kernels == []
+
+
 def test_leaves_chains_and_steps_have_noise_of_their_own():
     like = [jax.ShapeDtypeStruct((2, size), np.float32) for size in (5_000, 700, 3_000)]
     words = jnp.asarray([[1, 2], [1, 3]], np.uint32)

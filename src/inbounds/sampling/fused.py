@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -40,6 +41,7 @@ Equation: TypeAlias = Any
 LARGE = 2**17  # numbers of a variable, in all the chains, from which on a kernel of its own pays
 HALF = 512  # numbers of half a block: one word of each counter is for the first half, one for the second
 WARPS = 4  # of threads, for a block
+SWITCH = "INBOUNDS_KERNELS"  # the environment variable that turns them off
 INTERPRETED = False  # kernels run on any device, slowly: for tests
 LARGEST_INDEX = 2**31 - 1
 
@@ -70,6 +72,8 @@ PASSED = ("float32", "int32", "uint32", "bool")  # what a kernel is given, truth
 @cache
 def available(platform: str) -> bool:
     """Whether kernels can be made here: the device is asked, by a small one whose result is known. Not while something is traced."""
+    if os.environ.get(SWITCH) == "0":
+        return False
     if INTERPRETED or platform != "gpu":
         return INTERPRETED
     try:
