@@ -123,7 +123,7 @@ def test_a_kernel_moves_as_the_step_does(make, transform, gpu, interpreted):
     posterior, theta, batch = bare(transform)
     program, found, expected = both_ways(make(posterior, transform), theta, batch)
     assert len(program.tails) == 1
-    assert not program.drawn
+    assert not program.reads
     assert_same(found, expected)
 
 
@@ -141,7 +141,7 @@ def test_theta_for_products_of_matrices_is_made_ahead(chains, gpu, interpreted):
     program, found, expected = both_ways(ib.sgld(posterior), theta, batch, chains=chains)
     (tail,) = program.tails
     assert len(tail.ahead) == 1
-    assert len(program.drawn) == 1  # the noise of the small vector
+    assert len(program.reads) == 1  # the noise of the small vector
     assert_same(found, expected)
 
 

@@ -88,14 +88,15 @@ def _works() -> bool:
     words, number = np.asarray([[3, 5]], np.uint32), np.asarray(7)
 
     def move(noise, x):
-        return jnp.exp(x) * noise + 1 / (1 + jnp.exp(-x))
+        return jnp.exp(x) * noise + 1 / (1 + jnp.exp(-jnp.clip(jnp.maximum(x, -3.0), -2.0, 2.0)))
 
     def both(words, number, x):
         drawn = normals(words, number, [like], alone=True)[0]
         return Fused(move, like, (x,), alone=True)(words, number, [], x)[0], move(drawn, x)
 
-    found, wanted = map(np.asarray, jax.jit(both)(words, number, np.linspace(-4, 4, LARGE, dtype=np.float32)))
-    return bool(np.all(np.abs(found - wanted) <= 1e-4 * (1 + np.exp(4))))
+    x = np.append(np.linspace(-4, 4, LARGE - 1), np.nan).astype(np.float32)
+    found, wanted = map(np.asarray, jax.jit(both)(words, number, x))
+    return bool(np.isnan(found[-1]) and np.all(np.abs(found - wanted)[:-1] <= 1e-4 * (1 + np.exp(4))))
 
 
 # What a variable of a traced step is to the numbers of one that moves: as many, in the same order; the same one for all of them; one for each
@@ -171,7 +172,7 @@ class Fused:
 
     def __init__(self, function: Callable, noise: PyTree, arguments: tuple, *, alone: bool, in_a_row: bool = False):
         self.alone = alone
-        self.noise = jax.tree.leaves(noise)
+        self.noise, self.treedef = jax.tree.flatten(noise)
         self.closed, self.result = _inlined(function, noise, arguments)
         jaxpr = self.closed.jaxpr
         self.state = jaxpr.invars[len(self.noise) :][: len(jax.tree.leaves(arguments[0]))]
@@ -181,11 +182,11 @@ class Fused:
             for place, leaf in enumerate(self.noise)
             if leaf.size >= LARGE and leaf.dtype == np.float32 and (tail := self._tail(place)) is not None
         ]
-        self.head, self.drawn = self._left_to_xla()
+        self.head, self.reads = self._left_to_xla()
         if in_a_row:
             self.tails = [tail._replace(sums=self._sums_into_zeros(tail)) for tail in self.tails]
             self.tails = [self._with_ahead(tail) for tail in self.tails]
-            self.head, self.drawn = self._left_to_xla()
+            self.head, self.reads = self._left_to_xla()
 
     @property
     def _chains(self) -> int:
@@ -206,9 +207,8 @@ class Fused:
         """(what `function` returns, what is left for the next call) of step `number`, under the chains' keys, of shape (chains, 2)."""
         jaxpr, env = self.closed.jaxpr, dict(zip(self.closed.jaxpr.constvars, self.closed.consts, strict=True))
         env |= zip(jaxpr.invars[len(self.noise) :], jax.tree.leaves(arguments), strict=True)
-        if self.drawn:
-            drawn = normals(words, number, self.noise, alone=self.alone)
-            env |= {jaxpr.invars[place]: drawn[place] for place in self.drawn}
+        drawn = jax.tree.leaves(self.drawn(words, number)) if self.reads else []
+        env |= {jaxpr.invars[place]: drawn[place] for place in self.reads}
         env |= zip((v for tail in self.tails for v in (*tail.sums, *tail.ahead)), left, strict=True)
         for equation in self.head:
             values = [_read(env, v) for v in equation.invars]
@@ -218,6 +218,10 @@ class Fused:
         outputs, left = self._moved(words, number, env) if self.tails else ({}, [])
         values = [outputs[place] if place in outputs else _read(env, v) for place, v in enumerate(jaxpr.outvars)]
         return jax.tree.unflatten(self.result, values), left
+
+    def drawn(self, words: jax.Array, number: jax.Array) -> PyTree:
+        """The noise of a step, in memory."""
+        return jax.tree.unflatten(self.treedef, normals(words, number, self.noise, alone=self.alone))
 
     # -- what goes where -------------------------------------------------------------------------------------------
 
@@ -515,6 +519,10 @@ class Fast(Plain):
         "sqrt": lambda x: _instruction("sqrt.approx.ftz.f32", x),
         "round": lambda x, **_: _instruction("cvt.rni.ftz.f32.f32", x),
         "div": lambda x, y: x * Fast.reciprocal(y),
+        # Triton's own would make numbers of what is none, and hide that a chain has left them.
+        "max": lambda x, y: _instruction("max.ftz.NaN.f32", x, y),
+        "min": lambda x, y: _instruction("min.ftz.NaN.f32", x, y),
+        "clamp": lambda low, x, high: Fast.own["min"](Fast.own["max"](x, low), high),
     }
 
 

@@ -409,9 +409,9 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
             return plain, []
 
         def by_kernels(number, left, *arguments):
-            state, left = moves(jax.random.key_data(keys.noise), number, left, *arguments)
-            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-            return (state, advance(nothing, *arguments)[1]), left  # what is reported does not depend on the noise
+            words = jax.random.key_data(keys.noise)
+            state, left = moves(words, number, left, *arguments)
+            return (state, advance(moves.drawn(words, number), *arguments)[1]), left  # of the noise, what reports need
 
         return by_kernels, moves.begin(*arguments)
 
