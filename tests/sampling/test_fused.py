@@ -246,6 +246,16 @@ def test_the_law_is_that_of_the_model(gpu, interpreted, kernels):
     assert kernels
 
 
+def test_reports_are_those_of_the_step(gpu, interpreted, kernels):
+    """That of `baoab` is taken after the move, and depends on its noise."""
+    kernel = ib.baoab(ib.Posterior({"x": dist.Normal().expand([SIZE])}), friction=100.0)
+    start = {"x": np.zeros(SIZE, np.float32)}
+    draws = ib.sample(kernel, 0.5, 20, thin=10, init=start, seed=0, progress=False)
+    norm = np.linalg.norm(np.asarray(draws.state.drift["x"]))
+    np.testing.assert_allclose(draws.stats["gradient_norm"][0, -1], norm, rtol=1e-4)
+    assert kernels
+
+
 def test_a_model_that_cannot_be_compiled_is_left_to_xla(gpu, interpreted, monkeypatch):
     def fails(*arguments):
         raise NotImplementedError("no such instruction")
@@ -319,5 +329,6 @@ def kernels_in(kernel, theta):
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), kernel.proxy(state))
     program = Fused(lambda noise, state: kernel.update(noise, state, {}, 1e-3, False)[0], like, (state,), alone=True)
     step = jax.jit(lambda words, state: program(words, jnp.asarray(0), [], state))
-    lowered = step.trace(jnp.zeros((1, 2), np.uint32), state).lower(lowering_platforms=("cuda",))
-    return lowered.as_text().count("xla.gpu.triton")
+    text = step.trace(jnp.zeros((1, 2), np.uint32), state).lower(lowering_platforms=("cuda",)).as_text()
+    assert "maxnum" not in text  # which makes a number of what is none
+    return text.count("xla.gpu.triton")
