@@ -391,3 +391,16 @@ def test_dtypes_are_kept_under_strict_promotion(name):
                 for key, shape in shapes.items():
                     assert shape.dtype == dtype, key
                     assert shape.shape == (2,), key
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_curvature_of_softplus_far_below_zero(platform, dtype, monkeypatch):
+    """What is written without selects has to be differentiated without the square of its smallest number."""
+    monkeypatch.setattr(transforms.special, "default_platform", lambda: platform)
+    with jax.enable_x64():
+        p = jnp.asarray([-80.0, -60.0, -44.0, -1.0, 0.0, 1.0, 60.0], dtype)
+        softplus = transforms.Softplus()
+        curvature = jax.vmap(jax.grad(jax.grad(lambda p: softplus.log_abs_det_jacobian(p, softplus(p)))))(p)
+        exact = -1 / (2 + np.exp(np.asarray(p, float)) + np.exp(-np.asarray(p, float)))
+        np.testing.assert_allclose(curvature, exact, rtol=2e-6, atol=1e-30)
