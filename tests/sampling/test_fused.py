@@ -329,6 +329,12 @@ def kernels_in(kernel, theta):
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), kernel.proxy(state))
     program = Fused(lambda noise, state: kernel.update(noise, state, {}, 1e-3, False)[0], like, (state,), alone=True)
     step = jax.jit(lambda words, state: program(words, jnp.asarray(0), [], state))
-    text = step.trace(jnp.zeros((1, 2), np.uint32), state).lower(lowering_platforms=("cuda",)).as_text()
+    traced = step.trace(jnp.zeros((1, 2), np.uint32), state)
+    try:
+        text = fused.quietly(lambda: traced.lower(lowering_platforms=("cuda",)).as_text())()
+    except RuntimeError as error:
+        if "No supported GPU devices" not in str(error):
+            raise
+        pytest.skip("this JAX lowers kernels for GPUs only where there is one")
     assert "maxnum" not in text  # which makes a number of what is none
     return text.count("xla.gpu.triton")

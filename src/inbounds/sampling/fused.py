@@ -22,8 +22,9 @@ from __future__ import annotations
 import logging
 import math
 import os
+import warnings
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, wraps
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import jax
@@ -83,6 +84,22 @@ def available(platform: str) -> bool:
         return False
 
 
+def quietly(function: Callable) -> Callable:
+    """`function`, which may compile kernels, without the warning of JAX that its Triton backend will be gone some day.
+
+    `available` then says no, until the kernels are written for what takes its place (Mosaic GPU).
+    """
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
+            return function(*arguments)
+
+    return call
+
+
+@quietly
 def _works() -> bool:
     like = jax.ShapeDtypeStruct((LARGE,), np.float32)
     words, number = np.asarray([[3, 5]], np.uint32), np.asarray(7)

@@ -208,8 +208,10 @@ def chunk_runner(program: Program) -> Callable[..., tuple[Carry, Rows, PyTree]]:
     """`run_chunk`, compiled in the way that suits the device and the size of the model."""
     if platform_of(program.layout) != "gpu":
         return run_chunk
-    _ = program.fuses  # known from here on: while the chunk is traced, the device cannot be asked
-    return run_chunk_as_graphs if program.launched_as_graph else run_chunk_on_gpu
+    runner = run_chunk_as_graphs if program.launched_as_graph else run_chunk_on_gpu
+    return (
+        fused.quietly(runner) if program.fuses else runner
+    )  # asked here: while the chunk is traced, the device cannot be
 
 
 @partial(jax.jit, static_argnums=0)

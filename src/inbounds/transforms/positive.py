@@ -199,7 +199,8 @@ class Softplus(HalfLine):
         decay = Softplus._decay(p)
         return jnp.where(p >= 0, 1.0, decay) * special.reciprocal(1 + decay)
 
-    def _slope(p):
+    @staticmethod
+    def _complement(p):
         if not special.by_hand(p):
             growth = special.growing(-p)
             return growth * special.reciprocal(1 + growth)
@@ -207,7 +208,7 @@ class Softplus(HalfLine):
         return jnp.where(p >= 0, decay, 1.0) * special.reciprocal(1 + decay)
 
     # Traced, the product of a large and a small number would lose the square of the small one.
-    _slope = with_tangent(_slope, lambda p: -Softplus._derivative(p) * Softplus._slope(p))
+    _slope = with_tangent(_complement, lambda p: -Softplus._derivative(p) * Softplus._complement(p))
 
     @staticmethod
     def _log_derivative(p):
