@@ -88,6 +88,7 @@ class Posterior:
         self.batch_size: int | None = None  # rows a minibatch where `sample` is not told; None: all of them
         self.checked: set = set()  # shapes that `check_likelihood` has passed
         self.paces: dict = {}  # how many blocks a chunk had at the end of a run, by program
+        self.own_kernels = True  # until one cannot be compiled for a GPU
 
     @property
     def data(self) -> PyTree:

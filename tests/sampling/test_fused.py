@@ -14,7 +14,7 @@ from numpyro.distributions import constraints
 import inbounds as ib
 from inbounds.data.ratings import Ratings
 from inbounds.models.factors import FactorModel
-from inbounds.sampling import fused
+from inbounds.sampling import driver, fused
 from inbounds.sampling.fused import Fused, normals
 from inbounds.sampling.program import Program
 
@@ -83,14 +83,16 @@ def both_ways(kernel, theta, batch, step_size=1e-3, chains=1, steps=3, **options
     """The program, and states after some steps: by it, and by the kernel of the library with the same normals."""
     alone = chains == 1
     state = kernel.init(theta)
-    if not alone:
-        state = jax.tree.map(lambda leaf: jnp.stack([leaf] * chains), state)
+    if not alone:  # starts and step sizes of their own
+        spread = 1 + 0.03 * np.arange(chains, dtype=np.float32)
+        state = jax.tree.map(lambda leaf: jnp.stack([leaf * factor for factor in spread]).astype(leaf.dtype), state)
+        step_size = step_size * spread
 
     def advance(noise, state, batch, size):
-        def one(noise, state):
+        def one(noise, state, size):
             return kernel.update(noise, state, batch, size, report=False)[0]
 
-        return one(noise, state) if alone else jax.vmap(one)(noise, state)
+        return one(noise, state, size) if alone else jax.vmap(one)(noise, state, size)
 
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), kernel.proxy(state))
     words = jnp.arange(2 * chains, dtype=np.uint32).reshape(chains, 2) + 7
@@ -204,6 +206,50 @@ def test_what_xla_would_join_to_the_move_is_left_to_it(gpu, interpreted):
     assert_same(found, expected)
 
 
+def test_sums_into_what_is_no_zero_are_read_only(gpu, interpreted):
+    def gradient(theta, batch):
+        return {"w": (-theta["w"]).at[batch["row"]].add(2 * theta["w"][batch["row"]])}
+
+    posterior = ib.Posterior(supports={"w": constraints.positive}, gradient=gradient)
+    theta, batch = {"w": np.full((90, 20), 0.5, np.float32)}, {"row": np.arange(30) * 7 % 90}
+    program, found, expected = both_ways(ib.sgld(posterior), theta, batch, 1e-2)
+    (tail,) = program.tails
+    assert tail.sums == []
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        lambda x: -jax.lax.round(x),  # halves away from zero
+        lambda x: -jnp.tanh(x.astype(jnp.bfloat16)).astype(np.float32),
+        lambda x: -jax.lax.select_n((x > 0.4).astype(np.int32) + (x > 0.6), x, 2 * x, 3 * x),
+        lambda x: jnp.where(jnp.maximum(x > 0.5, x < 0.2), -x, x),
+        lambda x: -jnp.square(jax.lax.rsqrt(x - 2)),  # of a negative number: none
+    ],
+)
+def test_equations_that_triton_does_otherwise(gradient, gpu, interpreted):
+    posterior = ib.Posterior(
+        supports={"x": constraints.positive}, gradient=lambda theta, batch: jax.tree.map(gradient, theta)
+    )
+    theta = {"x": np.linspace(0.1, 0.9, SIZE).astype(np.float32)}
+    program, found, expected = both_ways(ib.sgld(posterior), theta, {}, 1e-2)
+    names = {equation.primitive.name for tail in program.tails for equation in tail.equations}
+    assert not names & {"round", "tanh"}
+    assert_same(found, expected)
+
+
+def test_models_that_print_are_left_as_they_are(gpu, interpreted, kernels, capfd):
+    def gradient(theta, batch):
+        jax.debug.print("at {}", theta["x"][0])
+        return jax.tree.map(jnp.negative, theta)
+
+    posterior = ib.Posterior(supports={"x": constraints.positive}, gradient=gradient)
+    ib.sample(ib.sgld(posterior), 1e-3, 4, init={"x": np.ones(SIZE, np.float32)}, progress=False)
+    assert not kernels
+    assert capfd.readouterr().out.count("at ") >= 4
+
+
 def test_noise_that_goes_elsewhere_is_left_to_xla(gpu, interpreted):
     posterior, theta, batch = bare("softplus")
     program, found, expected = both_ways(ib.sgnht(posterior), theta, batch)
@@ -261,8 +307,26 @@ def test_a_model_that_cannot_be_compiled_is_left_to_xla(gpu, interpreted, monkey
         raise NotImplementedError("no such instruction")
 
     monkeypatch.setattr(fused, "_kernel", fails)
+    kernel, theta = ib.sgld(ratings()[0]), ratings()[1]
+    settings = {"batch_size": 20, "init": theta, "progress": False}
     with pytest.warns(UserWarning, match="XLA does its steps.*no such instruction"):
-        assert run(10).theta["W"].shape == (1, 1, 90, 20)
+        assert ib.sample(kernel, 1e-3, 10, **settings).theta["W"].shape == (1, 10, 90, 20)
+    ib.sample(kernel, 1e-3, 10, **settings)  # and does not try again
+
+
+def test_errors_later_in_a_run_are_errors(gpu, interpreted, monkeypatch):
+    """And no reason to go on with other noise."""
+    chunk_runner, chunks = driver.chunk_runner, []
+
+    def fails_the_second_time(program):
+        chunks.append(program)
+        if len(chunks) == 2:
+            raise RuntimeError("out of memory")
+        return chunk_runner(program)
+
+    monkeypatch.setattr(driver, "chunk_runner", fails_the_second_time)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(30, chunk_steps=10)
 
 
 def test_errors_of_the_model_stay_errors(gpu, interpreted):

@@ -204,10 +204,11 @@ class Checkpointer:
             raise RefusedError("its contents do not have the checksums that were written with them")
         for name in sorted(run["environment"].keys() | self.environment.keys()):
             then, now = run["environment"].get(name), self.environment.get(name)
-            if then != now:
+            if then != now and then is not None:
+                differ = "differ" if name == "noise" else "may differ in the last bits"
                 warnings.warn(
-                    f"The run began with {name} {then} and goes on with {now}: its draws are as good, but may differ in the "
-                    "last bits from those of a run that was not interrupted.",
+                    f"The run began with {name} {then} and goes on with {now}: its draws are as good, but {differ} from those of a "
+                    "run that was not interrupted.",
                     stacklevel=5,
                 )
         carry, keys = _unflatten((carry, keys), state)

@@ -175,6 +175,7 @@ class _Run:
         self.seconds = 0.0  # of earlier parts of a run that is resumed
         self.monitor: Callable[[int, Any], None] | None = None
         self.throws = True
+        self.has_run = False
         self.done = 0
 
     def open(self, carry: Carry, store: Any, checkpoint: Any, resume: bool, settings: dict[str, Any]) -> Carry:
@@ -196,7 +197,7 @@ class _Run:
             if program.layout is None:
                 self.keys = jax.device_put(self.keys)  # Orbax asks where they are
             options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-            self.checkpointer = Checkpointer(options, identity, environment(), resume)
+            self.checkpointer = Checkpointer(options, identity, environment(program), resume)
             loaded = self.checkpointer.load(carry, self.keys, self.num_steps) if resume else None
         if store is not None:
             from inbounds.sampling.store import StoredRecord  # here: Zarr is an extra
@@ -264,16 +265,20 @@ class _Run:
         try:
             carry, rows, finite = chunk_runner(self.program)(self.program, *arguments)
         except Exception as error:
-            if start > self.done or not self.program.fuses:
+            posterior = self.program.kernel.posterior
+            if self.has_run or not self.program.fuses:
                 raise
-            self.program = replace(self.program, own_kernels=False)
-            carry, rows, finite = chunk_runner(self.program)(
-                self.program, *arguments
-            )  # if it was not the kernels: again
+            posterior.own_kernels = False
+            try:
+                carry, rows, finite = chunk_runner(self.program)(self.program, *arguments)
+            except Exception:
+                posterior.own_kernels = True  # it was not them
+                raise
             warnings.warn(
                 f"A kernel for the GPU could not be made of this model, and XLA does its steps, more slowly. Please report it: {error!r:.500}",
                 stacklevel=4,
             )
+        self.has_run = True
         return carry, to_host(rows), to_host(finite)
 
     def _look_after(self, interrupts: Interrupts, carry: Carry, done: int, began: float) -> None:

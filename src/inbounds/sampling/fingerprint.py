@@ -72,9 +72,10 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     ]
 
 
-def environment() -> dict[str, str]:
-    """What may change the last bits of the draws, and not the draws: versions, and the kind of device."""
-    return {"inbounds": version("inbounds"), "JAX": jax.__version__, "device": jax.devices()[0].device_kind}
+def environment(program: Any) -> dict[str, str]:
+    """What may change the last bits of the draws, and not the draws: versions, and the kind of device. And who draws the noise."""
+    found = {"inbounds": version("inbounds"), "JAX": jax.__version__, "device": jax.devices()[0].device_kind}
+    return found | {"noise": "of kernels of our own" if program.fuses else "of XLA"}
 
 
 def _step_size(step_size: Any) -> Any:

@@ -53,6 +53,7 @@ ELEMENTWISE = RESHAPES | {
     "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "round", "rsqrt",
     "select_n", "sign", "sqrt", "square", "sub", "tanh",
 }  # fmt: skip
+OF_HALF_PRECISION = RESHAPES | {"add", "convert_element_type", "eq", "ge", "gt", "le", "lt", "mul", "ne", "sub"}
 # What XLA writes to memory in any case. Anything else it would have joined to the move, and to write it for a kernel costs what that saves.
 WRITTEN = {
     "conv_general_dilated",
@@ -194,11 +195,9 @@ class Fused:
         jaxpr = self.closed.jaxpr
         self.state = jaxpr.invars[len(self.noise) :][: len(jax.tree.leaves(arguments[0]))]
         self.made_by = {variable: equation for equation in jaxpr.eqns for variable in equation.outvars}
-        self.tails = [
-            tail
-            for place, leaf in enumerate(self.noise)
-            if leaf.size >= LARGE and leaf.dtype == np.float32 and (tail := self._tail(place)) is not None
-        ]
+        large = [at for at, leaf in enumerate(self.noise) if leaf.size >= LARGE and leaf.dtype == np.float32]
+        # What prints, or calls back, is left as it is.
+        self.tails = [] if self.closed.effects else [tail for at in large if (tail := self._tail(at)) is not None]
         self.head, self.reads = self._left_to_xla()
         if in_a_row:
             self.tails = [tail._replace(sums=self._sums_into_zeros(tail)) for tail in self.tails]
@@ -255,7 +254,7 @@ class Fused:
                 if any(_in(v, group) for v in equation.invars):
                     group |= set(equation.outvars)
         kinds = self._kinds(size, chains)
-        outputs = {at: v for at, v in enumerate(jaxpr.outvars) if _in(v, noisy)}
+        outputs = {at: v for at, v in enumerate(jaxpr.outvars[: len(self.state)]) if _in(v, noisy)}
         if not outputs or any(kinds[v] != VECTOR or v.aval.dtype != np.float32 for v in outputs.values()):
             return None
         taken: set[int] = set()
@@ -274,7 +273,7 @@ class Fused:
         if any(kinds[v] == VECTOR and not self._is_written(v) for v in inputs):
             return None
         # What else of the state is made on the way is written by the kernel too.
-        for at, v in enumerate(jaxpr.outvars):
+        for at, v in enumerate(jaxpr.outvars[: len(self.state)]):
             equation = None if isinstance(v, Literal) else self.made_by.get(v)
             if id(equation) in taken and kinds[v] == VECTOR and v.aval.dtype == np.float32:
                 outputs[at] = v
@@ -498,12 +497,9 @@ class Plain:
     def fma(x: Any, y: Any, z: Any) -> Any:
         return x * y + z
 
-    @staticmethod
-    def reciprocal(x: Any) -> Any:
-        return 1 / x
-
     normals = staticmethod(of_two_words)
     own: ClassVar[dict[str, Callable]] = {}
+    any_kind: ClassVar[dict[str, Callable]] = {}
 
 
 class Fast(Plain):
@@ -515,10 +511,6 @@ class Fast(Plain):
     @staticmethod
     def fma(x: Any, y: Any, z: Any) -> Any:
         return _instruction("fma.rn.ftz.f32", x, y, z)
-
-    @staticmethod
-    def reciprocal(x: Any) -> Any:
-        return _instruction("rcp.approx.ftz.f32", x) if np.ndim(x) else 1 / x
 
     @staticmethod
     def normals(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -535,11 +527,16 @@ class Fast(Plain):
         "rsqrt": lambda x: _instruction("rsqrt.approx.ftz.f32", x),
         "sqrt": lambda x: _instruction("sqrt.approx.ftz.f32", x),
         "round": lambda x, **_: _instruction("cvt.rni.ftz.f32.f32", x),
-        "div": lambda x, y: x * Fast.reciprocal(y),
+        "div": lambda x, y: x * (_instruction("rcp.approx.ftz.f32", y) if np.ndim(y) else 1 / y),
         # Triton's own would make numbers of what is none, and hide that a chain has left them.
         "max": lambda x, y: _instruction("max.ftz.NaN.f32", x, y),
         "min": lambda x, y: _instruction("min.ftz.NaN.f32", x, y),
         "clamp": lambda low, x, high: Fast.own["min"](Fast.own["max"](x, low), high),
+    }
+    any_kind: ClassVar[dict[str, Callable]] = {  # of one number, or in another precision
+        "max": lambda x, y: jnp.where((x >= y) | (x != x), x, y),
+        "min": lambda x, y: jnp.where((x <= y) | (x != x), x, y),
+        "clamp": lambda low, x, high: Fast.any_kind["min"](Fast.any_kind["max"](x, low), high),
     }
 
 
@@ -575,7 +572,6 @@ class _Product:
 def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
     """The outputs of equations on vectors; what is one number stays one. What was computed once is not computed again."""
     made: dict[tuple, Any] = {}
-    roots: dict[int, Any] = {}  # what the reciprocal roots are of
 
     def raw(equation: Equation, v: Any) -> Any:
         if isinstance(v, Literal):
@@ -593,8 +589,6 @@ def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithm
             for x, other in (values, values[::-1]):
                 if _is_number(x) and abs(x) == 1:
                     return other if x == 1 else -other
-            if values[0] is values[1] and id(values[0]) in roots:
-                return arithmetic.reciprocal(roots[id(values[0])])
             return _Product(*values)
         if name in arithmetic.own and single:
             return arithmetic.own[name](*values)
@@ -603,6 +597,8 @@ def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithm
                 return np.asarray(equation.primitive.bind(*map(jnp.asarray, values), **equation.params))[()]
         if many:
             values = [jnp.broadcast_to(x, (HALF,)) for x in values]
+        if name in arithmetic.any_kind:
+            return arithmetic.any_kind[name](*values)
         return equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
 
     for equation in equations:
@@ -615,8 +611,6 @@ def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithm
             if key not in made:
                 made[key] = compute(equation, raws), raws  # which must live, for their names to be theirs
             result = made[key][0]
-            if equation.primitive.name == "rsqrt":
-                roots[id(result)] = raws[0].value if isinstance(raws[0], _Product) else raws[0]
         env[equation.outvars[0]] = result
     results = [env[v] for v in outputs]
     return [jnp.broadcast_to(x.value if isinstance(x, _Product) else x, (HALF,)) for x in results]
@@ -681,9 +675,16 @@ def _is_elementwise(equation: Equation) -> bool:
     name = equation.primitive.name
     if name == "reduce_sum":  # of one number each
         return equation.invars[0].aval.size == equation.outvars[0].aval.size
-    return name in ELEMENTWISE and not (
-        name == "reshape" and equation.params["dimensions"] is not None
-    )  # which transposes
+    if name == "reshape":
+        return equation.params["dimensions"] is None  # it would transpose, too
+    if name == "round":
+        return equation.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN
+    if name == "select_n" and len(equation.invars) > 3:
+        return False
+    kinds = {v.aval.dtype.name for v in (*equation.invars, *equation.outvars)}
+    if name in ("max", "min") and "bool" in kinds:
+        return False
+    return name in (OF_HALF_PRECISION if kinds & {"float16", "bfloat16"} else ELEMENTWISE)
 
 
 def _is_reshape(equation: Equation) -> bool:

@@ -85,7 +85,6 @@ class Program:
     thin: int
     dimension: int
     layout: Layout | None = None  # None: one device
-    own_kernels: bool = True  # where there can be some
 
     @property
     def small(self) -> bool:
@@ -121,7 +120,7 @@ class Program:
     def fuses(self) -> bool:
         """Whether kernels of our own are to move the large variables, if there are any."""
         large = not self.small and self.dimension * self.num_chains >= fused.LARGE
-        wanted = self.own_kernels and large and self.kernel.noise == "normal" and self.layout is None
+        wanted = self.kernel.posterior.own_kernels and large and self.kernel.noise == "normal" and self.layout is None
         return wanted and fused.available(platform_of(self.layout))
 
     @property
@@ -392,7 +391,7 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     def stepper(report, *arguments, in_a_row=False):
         """What makes a step, (number, left, state, plan, step size) -> ((state, info), left), and what the first one is left."""
 
-        def advance(noise, state, plan, size, report=report):
+        def advance(noise, state, plan, size):
             if not alone:
                 return _step(program, state, noise, plan, arrays, size, report)
             return _step_of_one(program, state, noise, shed(plan), arrays, size if size.ndim == 0 else size[0], report)
@@ -404,18 +403,10 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         if not program.fuses:
             return plain, []
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(chained(leaf.shape), leaf.dtype), phi)
-        moves = Fused(
-            lambda *inputs: advance(*inputs, report=False)[0], shapes, arguments, alone=alone, in_a_row=in_a_row
-        )
+        moves = Fused(advance, shapes, arguments, alone=alone, in_a_row=in_a_row)
         if not moves.tails:
             return plain, []
-
-        def by_kernels(number, left, *arguments):
-            words = jax.random.key_data(keys.noise)
-            state, left = moves(words, number, left, *arguments)
-            return (state, advance(moves.drawn(words, number), *arguments)[1]), left  # of the noise, what reports need
-
-        return by_kernels, moves.begin(*arguments)
+        return partial(moves, jax.random.key_data(keys.noise)), moves.begin(*arguments)
 
     def of_step(inputs):
         number, plan, size = inputs
