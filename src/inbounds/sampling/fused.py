@@ -190,7 +190,7 @@ class Fused:
 
     def __init__(self, function: Callable, noise: PyTree, arguments: tuple, *, alone: bool, in_a_row: bool = False):
         self.alone = alone
-        self.noise, self.treedef = jax.tree.flatten(noise)
+        self.noise = jax.tree.leaves(noise)
         self.closed, self.result = _inlined(function, noise, arguments)
         jaxpr = self.closed.jaxpr
         self.state = jaxpr.invars[len(self.noise) :][: len(jax.tree.leaves(arguments[0]))]
@@ -223,7 +223,7 @@ class Fused:
         """(what `function` returns, what is left for the next call) of step `number`, under the chains' keys, of shape (chains, 2)."""
         jaxpr, env = self.closed.jaxpr, dict(zip(self.closed.jaxpr.constvars, self.closed.consts, strict=True))
         env |= zip(jaxpr.invars[len(self.noise) :], jax.tree.leaves(arguments), strict=True)
-        drawn = jax.tree.leaves(self.drawn(words, number)) if self.reads else []
+        drawn = normals(words, number, self.noise, alone=self.alone) if self.reads else []
         env |= {jaxpr.invars[place]: drawn[place] for place in self.reads}
         env |= zip((v for tail in self.tails for v in (*tail.sums, *tail.ahead)), left, strict=True)
         for equation in self.head:
@@ -234,10 +234,6 @@ class Fused:
         outputs, left = self._moved(words, number, env) if self.tails else ({}, [])
         values = [outputs[place] if place in outputs else _read(env, v) for place, v in enumerate(jaxpr.outvars)]
         return jax.tree.unflatten(self.result, values), left
-
-    def drawn(self, words: jax.Array, number: jax.Array) -> PyTree:
-        """The noise of a step, in memory."""
-        return jax.tree.unflatten(self.treedef, normals(words, number, self.noise, alone=self.alone))
 
     # -- what goes where -------------------------------------------------------------------------------------------
 
