@@ -55,17 +55,7 @@ ELEMENTWISE = RESHAPES | {
 }  # fmt: skip
 OF_HALF_PRECISION = RESHAPES | {"add", "convert_element_type", "eq", "ge", "gt", "le", "lt", "mul", "ne", "sub"}
 # What XLA writes to memory in any case. Anything else it would have joined to the move, and to write it for a kernel costs what that saves.
-WRITTEN = {
-    "conv_general_dilated",
-    "cumsum",
-    "dot_general",
-    "gather",
-    "pallas_call",
-    "scan",
-    "scatter-add",
-    "sort",
-    "while",
-}
+WRITTEN = {"conv_general_dilated", "cumsum", "dot_general", "pallas_call", "scan", "scatter-add", "sort", "while"}
 PRODUCTS = {"conv_general_dilated", "dot_general"}  # which want what they multiply in memory
 CALLS = {"jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2"}
 PASSED = ("float32", "int32", "uint32", "bool")  # what a kernel is given, truth values as numbers
@@ -167,7 +157,8 @@ class Tail(NamedTuple):
     arrays: list[Var]
     broadcasts: list[Broadcast]
     scalars: list[Var]
-    outputs: dict[int, Any]  # by their place among the function's
+    outputs: dict[int, Var]  # by their place in the state,
+    olds: list[Var]  # and what was there before
     sums: Sequence[Var] = ()  # among the arrays: sums into zeros, in whose place zeros are left
     ahead: Sequence[Var] = ()  # made of the new state for the next step,
     ahead_equations: Sequence[Equation] = ()  # by these
@@ -243,13 +234,12 @@ class Fused:
         own, size = jaxpr.invars[place], self.noise[place].size
         if size > LARGEST_INDEX - 2 * HALF:
             return None
-        chains = self._chains
         noisy, elsewhere = {own}, set(jaxpr.invars[: len(self.noise)]) - {own}
         for equation in jaxpr.eqns:
             for group in (noisy, elsewhere):
                 if any(_in(v, group) for v in equation.invars):
                     group |= set(equation.outvars)
-        kinds = self._kinds(size, chains)
+        kinds = self._kinds(size)
         outputs = {at: v for at, v in enumerate(jaxpr.outvars[: len(self.state)]) if _in(v, noisy)}
         if not outputs or any(kinds[v] != VECTOR or v.aval.dtype != np.float32 for v in outputs.values()):
             return None
@@ -277,9 +267,13 @@ class Fused:
         order = {v: place for place, v in enumerate((*jaxpr.constvars, *jaxpr.invars, *self.made_by))}
         inputs = sorted(inputs, key=order.__getitem__)
         arrays, scalars = ([v for v in inputs if (kinds[v] == VECTOR) is many] for many in (True, False))
-        return Tail(place, own, size // chains, equations, arrays, list(broadcasts), scalars, outputs)
+        olds = [self.state[at] for at in outputs]
+        return Tail(place, own, size // self._chains, equations, arrays, list(broadcasts), scalars, outputs, olds)
 
-    def _kinds(self, size: int, chains: int) -> dict[Any, str | None]:
+    def _kinds(self, size: int) -> dict[Any, str | None]:
+        """What every variable is to one of this size."""
+        chains = self._chains
+
         def by_shape(variable: Any) -> str | None:
             if variable.aval.size in (1, size):
                 return UNIFORM if variable.aval.size == 1 else VECTOR
@@ -339,11 +333,10 @@ class Fused:
 
         Sums, and look-ups of rows, make theta as they go: that takes less than to write it, even where the rows are as many as the table has.
         """
-        own = {self.state[at] for at in tail.outputs if at < len(self.state)}
-        kinds = self._kinds(tail.size * self._chains, self._chains)
+        kinds = self._kinds(tail.size * self._chains)
         made: dict[Var, Equation] = {}
         for equation in self.head:
-            known = all(isinstance(v, Literal) or v in own or v in made for v in equation.invars)
+            known = all(isinstance(v, Literal) or v in tail.olds or v in made for v in equation.invars)
             if known and _fits(equation, kinds):
                 made[equation.outvars[0]] = equation
         ahead: dict[Var, None] = {}
@@ -373,22 +366,20 @@ class Fused:
     # -- the kernel ------------------------------------------------------------------------------------------------
 
     def _moved(self, words: jax.Array, number: jax.Array, env: dict) -> tuple[dict[int, jax.Array], list[jax.Array]]:
-        """The outputs of all the large variables, by their places, and zeros where sums were."""
+        """The outputs of all the large variables, by their places, and what the next call is left."""
         from jax.experimental import pallas as pl
 
         offsets = _offsets(self.noise, self.alone)
-        state = dict(enumerate(self.state))  # old and new have the same places
         operands, results = [words.reshape(-1), number.reshape(1)], list[Var]()
         aliases, parts = dict[int, int](), list[Part]()
         for tail in self.tails:
-            olds = {v: state[at] for at, v in tail.outputs.items() if at in state}
             places = {v: len(operands) + at for at, v in enumerate(tail.arrays)}
-            before = [*map(olds.get, tail.outputs.values()), *tail.sums]
-            aliases |= {places[v]: len(results) + at for at, v in enumerate(before) if v in places}
+            before = enumerate([*tail.olds, *tail.sums], start=len(results))
+            aliases |= {places[v]: at for at, v in before if v in places}
             operands += [_passed(env[v]) for v in tail.inputs]
             results += [*tail.outputs.values(), *tail.sums, *tail.ahead]
             first = parts[-1].end if parts else 0
-            parts.append(Part(tail, olds, offsets[tail.place], first, first + pl.cdiv(tail.size, 2 * HALF)))
+            parts.append(Part(tail, offsets[tail.place], first, first + pl.cdiv(tail.size, 2 * HALF)))
         moved = pl.pallas_call(
             partial(_kernel, parts, Plain if INTERPRETED else Fast),
             out_shape=[jax.ShapeDtypeStruct((v.aval.size,), np.float32) for v in results],
@@ -407,7 +398,6 @@ class Part(NamedTuple):
     """The blocks of one variable."""
 
     tail: Tail
-    olds: dict[Var, Var]  # what each new state was before
     offset: int  # of its counters
     first: int
     end: int
@@ -449,7 +439,7 @@ def _move(part, arithmetic, words, number, block, chain, inputs, outputs) -> Non
         env |= {v: ref[0 if ref.shape == (1,) else chain] for v, ref in zip(tail.scalars, refs, strict=True)}
         env |= {v: env[v] != 0 for v in (*tail.arrays, *tail.scalars) if v.aval.dtype == bool}
         values = _compute(tail.equations, list(tail.outputs.values()), env, arithmetic)
-        news = {part.olds[v]: x for v, x in zip(tail.outputs.values(), values, strict=True) if v in part.olds}
+        news = dict(zip(tail.olds, values, strict=True))
         values += [jnp.zeros((HALF,), np.float32) for _ in tail.sums]
         values += _compute(tail.ahead_equations, tail.ahead, news, arithmetic)
         for ref, value in zip(outputs, values, strict=True):

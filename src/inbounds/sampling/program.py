@@ -27,7 +27,6 @@ from inbounds.noise import normal
 from inbounds.sampling import fused
 from inbounds.sampling.collect import Collector
 from inbounds.sampling.devices import Layout, platform_of
-from inbounds.sampling.fused import Fused
 from inbounds.trees import PyTree
 
 SMALL = 4_096  # numbers in the state below which noise is drawn beforehand
@@ -208,9 +207,8 @@ def chunk_runner(program: Program) -> Callable[..., tuple[Carry, Rows, PyTree]]:
     if platform_of(program.layout) != "gpu":
         return run_chunk
     runner = run_chunk_as_graphs if program.launched_as_graph else run_chunk_on_gpu
-    return (
-        fused.quietly(runner) if program.fuses else runner
-    )  # asked here: while the chunk is traced, the device cannot be
+    # `fuses` asks the device, the first time: here, since while the chunk is traced it cannot.
+    return fused.quietly(runner) if program.fuses else runner
 
 
 @partial(jax.jit, static_argnums=0)
@@ -403,7 +401,7 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         if not program.fuses:
             return plain, []
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(chained(leaf.shape), leaf.dtype), phi)
-        moves = Fused(advance, shapes, arguments, alone=alone, in_a_row=in_a_row)
+        moves = fused.Fused(advance, shapes, arguments, alone=alone, in_a_row=in_a_row)
         if not moves.tails:
             return plain, []
         return partial(moves, jax.random.key_data(keys.noise)), moves.begin(*arguments)
