@@ -19,6 +19,7 @@ from inbounds.sampling.fused import Fused, normals
 from inbounds.sampling.program import Program
 
 pytest.importorskip("jax.experimental.pallas.triton", reason="this JAX has no Triton")
+pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
 
 SIZE = 2_500  # neither a whole number of blocks nor of halves
 HALF_LINE = ("softplus", "icll", "integrated_probit", "exp")
@@ -40,12 +41,13 @@ def interpreted(monkeypatch):
     monkeypatch.setattr(fused, "LARGE", 1_000)
     monkeypatch.setattr(fused, "INTERPRETED", jax.default_backend() != "gpu")  # on a GPU, the real ones
     fused.available.cache_clear()
+    fused.available(jax.default_backend())  # asks the device now, and not in a test that counts kernels or breaks them
     yield
     fused.available.cache_clear()
 
 
 @pytest.fixture
-def kernels(monkeypatch):
+def kernels(monkeypatch, interpreted):
     """A list with an entry for every kernel that is traced."""
     traced, kernel = [], fused._kernel
     monkeypatch.setattr(fused, "_kernel", lambda *arguments: traced.append(arguments[0]) or kernel(*arguments))

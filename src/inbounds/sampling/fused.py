@@ -24,8 +24,8 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property, partial, wraps
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from functools import cache, partial, wraps
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,10 +34,21 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from inbounds.noise import of_two_words, threefry
+from inbounds.sampling.arithmetic import (
+    PASSED,
+    RESHAPES,
+    Calculator,
+    Equation,
+    Fast,
+    Plain,
+    Var,
+    is_elementwise,
+    is_reshape,
+    passed,
+    settled,
+    triton,
+)
 from inbounds.trees import PyTree
-
-Var: TypeAlias = Any  # of a traced program
-Equation: TypeAlias = Any
 
 LARGE = 2**17  # numbers of a variable, in all the chains, from which on a kernel of its own pays
 HALF = 512  # numbers of half a block: one word of each counter is for the first half, one for the second
@@ -46,19 +57,10 @@ SWITCH = "INBOUNDS_KERNELS"  # the environment variable that turns them off
 INTERPRETED = False  # kernels run on any device, slowly: for tests
 LARGEST_INDEX = 2**31 - 1
 
-# Equations on each number alone that Triton can compute. What only changes the shape changes nothing in a vector.
-RESHAPES = {"broadcast_in_dim", "reshape", "squeeze", "copy"}
-ELEMENTWISE = RESHAPES | {
-    "abs", "add", "add_any", "and", "ceil", "clamp", "convert_element_type", "div", "eq", "exp", "exp2", "expm1", "floor", "ge", "gt",
-    "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "round", "rsqrt",
-    "select_n", "sign", "sqrt", "square", "sub", "tanh",
-}  # fmt: skip
-OF_HALF_PRECISION = RESHAPES | {"add", "convert_element_type", "eq", "ge", "gt", "le", "lt", "mul", "ne", "sub"}
 # What XLA writes to memory in any case. Anything else it would have joined to the move, and to write it for a kernel costs what that saves.
 WRITTEN = {"conv_general_dilated", "cumsum", "dot_general", "pallas_call", "scan", "scatter-add", "sort", "while"}
 PRODUCTS = {"conv_general_dilated", "dot_general"}  # which want what they multiply in memory
 CALLS = {"jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2"}
-PASSED = ("float32", "int32", "uint32", "bool")  # what a kernel is given, truth values as numbers
 
 
 @cache
@@ -128,7 +130,7 @@ class Broadcast(NamedTuple):
             if equation.primitive.name != "broadcast_in_dim"
             else equation.params["broadcast_dimensions"]
         )
-        if (_is_reshape(equation) and equation.primitive.name != "broadcast_in_dim") or len(axes) != len(own):
+        if (is_reshape(equation) and equation.primitive.name != "broadcast_in_dim") or len(axes) != len(own):
             return None
         strides = [0] * len(shape)
         for place, axis in enumerate(axes):
@@ -283,7 +285,7 @@ class Fused:
         kinds: dict[Any, str | None] = {v: by_shape(v) for v in (*jaxpr.invars, *jaxpr.constvars)}
         for equation in jaxpr.eqns:
             kinds |= {v: by_shape(v) for v in equation.outvars}
-            if not _is_elementwise(equation):
+            if not is_elementwise(equation):
                 continue
             inputs = [UNIFORM if isinstance(v, Literal) else kinds[v] for v in equation.invars]
             (result,) = equation.outvars
@@ -376,7 +378,7 @@ class Fused:
             places = {v: len(operands) + at for at, v in enumerate(tail.arrays)}
             before = enumerate([*tail.olds, *tail.sums], start=len(results))
             aliases |= {places[v]: at for at, v in before if v in places}
-            operands += [_passed(env[v]) for v in tail.inputs]
+            operands += [passed(env[v]) for v in tail.inputs]
             results += [*tail.outputs.values(), *tail.sums, *tail.ahead]
             first = parts[-1].end if parts else 0
             parts.append(Part(tail, offsets[tail.place], first, first + pl.cdiv(tail.size, 2 * HALF)))
@@ -387,7 +389,7 @@ class Fused:
             input_output_aliases=aliases,
             name="move",
             interpret=INTERPRETED,
-            compiler_params=None if INTERPRETED else _triton().CompilerParams(num_warps=WARPS, num_stages=1),
+            compiler_params=None if INTERPRETED else triton().CompilerParams(num_warps=WARPS, num_stages=1),
         )(*operands)
         moved = dict(zip(results, (x.reshape(v.aval.shape) for v, x in zip(results, moved, strict=True)), strict=True))
         outputs = {at: moved[v] for tail in self.tails for at, v in tail.outputs.items()}
@@ -434,8 +436,8 @@ def _move(part, arithmetic, words, number, block, chain, inputs, outputs) -> Non
         place = pl.ds(first, HALF)
         refs = iter(inputs)
         env: dict[Any, Any] = {tail.noise: noise[half]}
-        env |= {v: _triton().load(next(refs).at[place], mask=inside) for v in tail.arrays}
-        env |= {b: _triton().load(next(refs).at[b.places(first + lane)], mask=inside) for b in tail.broadcasts}
+        env |= {v: triton().load(next(refs).at[place], mask=inside) for v in tail.arrays}
+        env |= {b: triton().load(next(refs).at[b.places(first + lane)], mask=inside) for b in tail.broadcasts}
         env |= {v: ref[0 if ref.shape == (1,) else chain] for v, ref in zip(tail.scalars, refs, strict=True)}
         env |= {v: env[v] != 0 for v in (*tail.arrays, *tail.scalars) if v.aval.dtype == bool}
         values = _compute(tail.equations, list(tail.outputs.values()), env, arithmetic)
@@ -443,11 +445,21 @@ def _move(part, arithmetic, words, number, block, chain, inputs, outputs) -> Non
         values += [jnp.zeros((HALF,), np.float32) for _ in tail.sums]
         values += _compute(tail.ahead_equations, tail.ahead, news, arithmetic)
         for ref, value in zip(outputs, values, strict=True):
-            _triton().store(ref.at[place], value, mask=inside)
+            triton().store(ref.at[place], value, mask=inside)
 
 
-def _passed(x: jax.Array) -> jax.Array:
-    return x.reshape(-1).astype(np.int32) if x.dtype == bool else x.reshape(-1)
+def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
+    """The outputs of equations on vectors."""
+    calculate = Calculator(arithmetic)
+
+    def value(equation: Equation, v: Any) -> Any:
+        if isinstance(v, Literal):
+            return calculate.constant(v)
+        return env[v] if v in env else env[Broadcast.of(equation, v)]
+
+    for equation in equations:
+        env[equation.outvars[0]] = calculate(equation, [value(equation, v) for v in equation.invars])
+    return [jnp.broadcast_to(settled(env[v]), (HALF,)) for v in outputs]
 
 
 def normals(words: jax.Array, number: jax.Array, like: Sequence, *, alone: bool) -> list[jax.Array]:
@@ -471,152 +483,6 @@ def _offsets(like: Sequence, alone: bool) -> list[int]:
     """Where the counters of each leaf begin: no two leaves share one."""
     sizes = [leaf.size if alone else leaf.size // leaf.shape[0] for leaf in like]
     return [sum(-(-size // (2 * HALF)) * HALF for size in sizes[:place]) for place in range(len(sizes))]
-
-
-# -- arithmetic ----------------------------------------------------------------------------------------------------
-
-
-class Plain:
-    """What the kernel is made of, in XLA's operations."""
-
-    @staticmethod
-    def fma(x: Any, y: Any, z: Any) -> Any:
-        return x * y + z
-
-    normals = staticmethod(of_two_words)
-    own: ClassVar[dict[str, Callable]] = {}
-    any_kind: ClassVar[dict[str, Callable]] = {}
-
-
-class Fast(Plain):
-    """The same, in the GPU's instructions.
-
-    Reciprocals and roots are within 2e-7, exponentials too, and as much more for every 3 that their argument is from 0.
-    """
-
-    @staticmethod
-    def fma(x: Any, y: Any, z: Any) -> Any:
-        return _instruction("fma.rn.ftz.f32", x, y, z)
-
-    @staticmethod
-    def normals(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
-        uniform = Fast.fma(first.astype(np.float32), 2.0**-32, 2.0**-33)
-        log2 = _instruction("lg2.approx.ftz.f32", uniform)  # next to 1 it may be a little more than 0
-        radius = _instruction("sqrt.approx.ftz.f32", jnp.abs(log2 * np.float32(-2 * math.log(2))))
-        angle = lax.bitcast_convert_type(second, np.int32).astype(np.float32) * np.float32(2.0**-31 * math.pi)
-        cosine, sine = (_instruction(f"{name}.approx.ftz.f32", angle) for name in ("cos", "sin"))
-        return radius * cosine, radius * sine
-
-    own: ClassVar[dict[str, Callable]] = {
-        "exp": lambda x: _instruction("ex2.approx.ftz.f32", x * np.float32(1 / math.log(2))),
-        "exp2": lambda x: _instruction("ex2.approx.ftz.f32", x),
-        "rsqrt": lambda x: _instruction("rsqrt.approx.ftz.f32", x),
-        "sqrt": lambda x: _instruction("sqrt.approx.ftz.f32", x),
-        "round": lambda x, **_: _instruction("cvt.rni.ftz.f32.f32", x),
-        "div": lambda x, y: x * (_instruction("rcp.approx.ftz.f32", y) if np.ndim(y) else 1 / y),
-        # Triton's own would make numbers of what is none, and hide that a chain has left them.
-        "max": lambda x, y: _instruction("max.ftz.NaN.f32", x, y),
-        "min": lambda x, y: _instruction("min.ftz.NaN.f32", x, y),
-        "clamp": lambda low, x, high: Fast.own["min"](Fast.own["max"](x, low), high),
-    }
-    any_kind: ClassVar[dict[str, Callable]] = {  # of one number, or in another precision
-        "max": lambda x, y: jnp.where((x >= y) | (x != x), x, y),
-        "min": lambda x, y: jnp.where((x <= y) | (x != x), x, y),
-        "clamp": lambda low, x, high: Fast.any_kind["min"](Fast.any_kind["max"](x, low), high),
-    }
-
-
-def _triton() -> Any:
-    from jax.experimental.pallas import triton
-
-    return triton
-
-
-def _instruction(name: str, *arguments: Any) -> jax.Array:
-    """One instruction of the GPU on each number."""
-    like = next(x for x in arguments if np.ndim(x))
-    same = [jnp.broadcast_to(jnp.asarray(x, np.float32), like.shape) for x in arguments]
-    places = ", ".join(f"${k}" for k in range(len(same) + 1))
-    (result,) = _triton().elementwise_inline_asm(
-        f"{name} {places};", args=same, constraints=",".join(["=f", *"f" * len(same)]), pack=1,
-        result_shape_dtypes=[jax.ShapeDtypeStruct(like.shape, np.float32)],
-    )  # fmt: skip
-    return result
-
-
-class _Product:
-    """x y, computed where it is asked for: in a sum it costs nothing."""
-
-    def __init__(self, x: Any, y: Any):
-        self.x, self.y = x, y
-
-    @cached_property
-    def value(self) -> Any:
-        return self.x * self.y
-
-
-def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
-    """The outputs of equations on vectors; what is one number stays one. What was computed once is not computed again."""
-    made: dict[tuple, Any] = {}
-
-    def raw(equation: Equation, v: Any) -> Any:
-        if isinstance(v, Literal):
-            kind: Any = v.aval
-            return np.asarray(v.val, kind.dtype)[()]
-        return env[v] if v in env else env[Broadcast.of(equation, v)]
-
-    def compute(equation: Equation, raws: list) -> Any:
-        name, values = equation.primitive.name, [x.value if isinstance(x, _Product) else x for x in raws]
-        many = any(map(np.ndim, values))
-        single = many and all(v.aval.dtype == np.float32 for v in (*equation.invars, *equation.outvars))
-        if name in ("add", "add_any", "sub") and single:
-            return _plus(raws[0], raws[1], -1 if name == "sub" else 1, arithmetic)
-        if name == "mul" and single:
-            for x, other in (values, values[::-1]):
-                if _is_number(x) and abs(x) == 1:
-                    return other if x == 1 else -other
-            return _Product(*values)
-        if name in arithmetic.own and single:
-            return arithmetic.own[name](*values)
-        if all(map(_is_number, values)):  # Triton has no names for constants
-            with jax.ensure_compile_time_eval():
-                return np.asarray(equation.primitive.bind(*map(jnp.asarray, values), **equation.params))[()]
-        if many:
-            values = [jnp.broadcast_to(x, (HALF,)) for x in values]
-        if name in arithmetic.any_kind:
-            return arithmetic.any_kind[name](*values)
-        return equation.primitive.bind(*map(jnp.asarray, values), **equation.params)
-
-    for equation in equations:
-        raws = [raw(equation, v) for v in equation.invars]
-        if _is_reshape(equation):
-            result = raws[0]
-        else:
-            named = tuple((x.dtype, x.item()) if _is_number(x) else id(x) for x in raws)
-            key = (equation.primitive.name, named, str(equation.params))
-            if key not in made:
-                made[key] = compute(equation, raws), raws  # which must live, for their names to be theirs
-            result = made[key][0]
-        env[equation.outvars[0]] = result
-    results = [env[v] for v in outputs]
-    return [jnp.broadcast_to(x.value if isinstance(x, _Product) else x, (HALF,)) for x in results]
-
-
-def _plus(x: Any, y: Any, sign: int, arithmetic: type[Plain]) -> Any:
-    """x + sign y, with one instruction where one of them is a product."""
-    if isinstance(y, _Product):
-        return arithmetic.fma(y.x if sign > 0 else -y.x, y.y, x.value if isinstance(x, _Product) else x)
-    if isinstance(x, _Product):
-        return arithmetic.fma(x.x, x.y, y if sign > 0 else -y)
-    if _is_number(x) and x == 0:
-        return y if sign > 0 else -y
-    if _is_number(y) and y == 0:
-        return x
-    return x + y if sign > 0 else x - y
-
-
-def _is_number(x: Any) -> bool:
-    return isinstance(x, np.generic)
 
 
 # -- programs as data ----------------------------------------------------------------------------------------------
@@ -657,29 +523,9 @@ def _in(variable: Any, group: Any) -> bool:
     return not isinstance(variable, Literal) and variable in group
 
 
-def _is_elementwise(equation: Equation) -> bool:
-    name = equation.primitive.name
-    if name == "reduce_sum":  # of one number each
-        return equation.invars[0].aval.size == equation.outvars[0].aval.size
-    if name == "reshape":
-        return equation.params["dimensions"] is None  # it would transpose, too
-    if name == "round":
-        return equation.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN
-    if name == "select_n" and len(equation.invars) > 3:
-        return False
-    kinds = {v.aval.dtype.name for v in (*equation.invars, *equation.outvars)}
-    if name in ("max", "min") and "bool" in kinds:
-        return False
-    return name in (OF_HALF_PRECISION if kinds & {"float16", "bfloat16"} else ELEMENTWISE)
-
-
-def _is_reshape(equation: Equation) -> bool:
-    return equation.primitive.name in RESHAPES | {"reduce_sum"}
-
-
 def _fits(equation: Equation, kinds: dict) -> bool:
     """Whether it acts on each number alone, and a kernel can do it."""
-    if not _is_elementwise(equation):
+    if not is_elementwise(equation):
         return False
     kind = kinds[equation.outvars[0]]
     inputs = [UNIFORM if isinstance(v, Literal) else kinds[v] for v in equation.invars]
