@@ -27,7 +27,12 @@ ELEMENTWISE = RESHAPES | {
     "select_n", "sign", "sqrt", "square", "sub", "tanh",
 }  # fmt: skip
 OF_HALF_PRECISION = RESHAPES | {"add", "convert_element_type", "eq", "ge", "gt", "le", "lt", "mul", "ne", "sub"}
+LARGEST_INDEX = 2**31 - 1
 PASSED = ("float32", "int32", "uint32", "bool")  # what a kernel is given, truth values as numbers
+
+
+def is_in(variable: Any, group: Any) -> bool:
+    return not isinstance(variable, Literal) and variable in group
 
 
 def is_elementwise(equation: Equation) -> bool:

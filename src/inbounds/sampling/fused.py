@@ -23,7 +23,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial, wraps
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from inbounds.noise import of_two_words, threefry
 from inbounds.sampling.arithmetic import (
+    LARGEST_INDEX,
     PASSED,
     RESHAPES,
     Calculator,
@@ -43,11 +44,13 @@ from inbounds.sampling.arithmetic import (
     Plain,
     Var,
     is_elementwise,
+    is_in,
     is_reshape,
     passed,
     settled,
     triton,
 )
+from inbounds.sampling.lookups import Lookups
 from inbounds.trees import PyTree
 
 LARGE = 2**17  # numbers of a variable, in all the chains, from which on a kernel of its own pays
@@ -55,7 +58,6 @@ HALF = 512  # numbers of half a block: one word of each counter is for the first
 WARPS = 4  # of threads, for a block
 SWITCH = "INBOUNDS_KERNELS"  # the environment variable that turns them off
 INTERPRETED = False  # kernels run on any device, slowly: for tests
-LARGEST_INDEX = 2**31 - 1
 
 # What XLA writes to memory in any case. Anything else it would have joined to the move, and to write it for a kernel costs what that saves.
 WRITTEN = {"conv_general_dilated", "cumsum", "dot_general", "pallas_call", "scan", "scatter-add", "sort", "while"}
@@ -191,11 +193,14 @@ class Fused:
         large = [at for at, leaf in enumerate(self.noise) if leaf.size >= LARGE and leaf.dtype == np.float32]
         # What prints, or calls back, is left as it is.
         self.tails = [] if self.closed.effects else [tail for at in large if (tail := self._tail(at)) is not None]
-        self.head, self.reads = self._left_to_xla()
+        self.lookups: Lookups | None = None
+        self._leave_to_xla()
         if in_a_row:
             self.tails = [tail._replace(sums=self._sums_into_zeros(tail)) for tail in self.tails]
             self.tails = [self._with_ahead(tail) for tail in self.tails]
-            self.head, self.reads = self._left_to_xla()
+            self._leave_to_xla()
+            self.lookups = self._lookups() if alone else None
+            self._leave_to_xla()
 
     @property
     def _chains(self) -> int:
@@ -219,14 +224,21 @@ class Fused:
         drawn = normals(words, number, self.noise, alone=self.alone) if self.reads else []
         env |= {jaxpr.invars[place]: drawn[place] for place in self.reads}
         env |= zip((v for tail in self.tails for v in (*tail.sums, *tail.ahead)), left, strict=True)
-        for equation in self.head:
-            values = [_read(env, v) for v in equation.invars]
-            if _in(equation.outvars[0], env):
-                values[0] = env[equation.outvars[0]]  # zeros that were left
-            env |= zip(equation.outvars, _bind(equation, values), strict=True)
+        self._evaluate(self.head[: self.before], env)
+        if self.lookups is not None:
+            env |= self.lookups.add(env, Plain if INTERPRETED else Fast, interpreted=INTERPRETED)
+        self._evaluate(self.head[self.before :], env)
         outputs, left = self._moved(words, number, env) if self.tails else ({}, [])
         values = [outputs[place] if place in outputs else _read(env, v) for place, v in enumerate(jaxpr.outvars)]
         return jax.tree.unflatten(self.result, values), left
+
+    @staticmethod
+    def _evaluate(equations: list[Equation], env: dict) -> None:
+        for equation in equations:
+            values = [_read(env, v) for v in equation.invars]
+            if is_in(equation.outvars[0], env):
+                values[0] = env[equation.outvars[0]]  # zeros that were left
+            env |= zip(equation.outvars, _bind(equation, values), strict=True)
 
     # -- what goes where -------------------------------------------------------------------------------------------
 
@@ -239,10 +251,10 @@ class Fused:
         noisy, elsewhere = {own}, set(jaxpr.invars[: len(self.noise)]) - {own}
         for equation in jaxpr.eqns:
             for group in (noisy, elsewhere):
-                if any(_in(v, group) for v in equation.invars):
+                if any(is_in(v, group) for v in equation.invars):
                     group |= set(equation.outvars)
         kinds = self._kinds(size)
-        outputs = {at: v for at, v in enumerate(jaxpr.outvars[: len(self.state)]) if _in(v, noisy)}
+        outputs = {at: v for at, v in enumerate(jaxpr.outvars[: len(self.state)]) if is_in(v, noisy)}
         if not outputs or any(kinds[v] != VECTOR or v.aval.dtype != np.float32 for v in outputs.values()):
             return None
         taken: set[int] = set()
@@ -298,24 +310,47 @@ class Fused:
                 kinds[result] = UNIFORM
         return kinds
 
-    def _left_to_xla(self) -> tuple[list[Equation], list[int]]:
-        """The equations that are, in order, and which noise they read."""
+    def _leave_to_xla(self) -> None:
+        """Say which equations it does, first those before the look-ups, and which noise they read."""
+        wanted, given = self._wanted, self._ahead
+        if self.lookups is not None:
+            wanted, given = wanted + self.lookups.inputs, given | {*self.lookups.sums, *self.lookups.outputs}
+        head = _makers(self.closed.jaxpr.eqns, wanted, given)
+        first = [] if self.lookups is None else _makers(head, self.lookups.inputs, given)
+        self.before, known = len(first), {id(equation) for equation in first}
+        self.head = first + [equation for equation in head if id(equation) not in known]
+        read = _read_by(self.head) | {v for v in wanted if not isinstance(v, Literal)}
+        self.reads = [place for place, v in enumerate(self.closed.jaxpr.invars[: len(self.noise)]) if v in read]
+
+    @property
+    def _wanted(self) -> list[Var]:
+        """What a step returns and its kernels do not make, and what they move the large variables by."""
         of_kernels = {place for tail in self.tails for place in tail.outputs}
-        wanted = [v for place, v in enumerate(self.closed.jaxpr.outvars) if place not in of_kernels]
-        wanted += [v for tail in self.tails for v in tail.inputs]
-        given = {v for tail in self.tails for v in tail.ahead}
-        needed = {v for v in wanted if not isinstance(v, Literal)} - given
-        head = []
-        for equation in reversed(self.closed.jaxpr.eqns):
-            if any(_in(v, needed) for v in equation.outvars):
-                head.append(equation)
-                needed |= {v for v in equation.invars if not isinstance(v, Literal)} - given
-        noise = self.closed.jaxpr.invars[: len(self.noise)]
-        return head[::-1], [place for place, v in enumerate(noise) if v in needed]
+        returned = [v for place, v in enumerate(self.closed.jaxpr.outvars) if place not in of_kernels]
+        return returned + [v for tail in self.tails for v in tail.inputs]
+
+    @property
+    def _ahead(self) -> set[Var]:
+        return {v for tail in self.tails for v in tail.ahead}
+
+    def _lookups(self) -> Lookups | None:
+        """The kernel that makes the sums of rows, unless XLA would have to look the same rows up for something else."""
+        sums = {v for tail in self.tails for v in tail.sums}
+        found = Lookups.of(self.head, sums, self._is_written, self._ahead) if sums else None
+        if found is None:
+            return None
+        made = found.looked_up
+        before = _makers(self.head, found.inputs, self._ahead)
+        if any(v in made | sums for equation in before for v in equation.outvars):
+            return None  # what it is given depends on what it makes
+        read = _read_by(_makers(self.head, self._wanted, self._ahead | sums | made)) | {
+            v for v in self._wanted if not isinstance(v, Literal)
+        }
+        return found.with_outputs([v for equation in found.equations for v in equation.outvars if v in made & read])
 
     def _sums_into_zeros(self, tail: Tail) -> list[Var]:
         """Sums of rows that nothing but the kernel reads."""
-        read = {v for equation in self.head for v in equation.invars if not isinstance(v, Literal)}
+        read = _read_by(self.head)
         read |= {v for other in self.tails if other is not tail for v in other.inputs}
         read |= {v for v in tail.inputs if v not in tail.arrays}
 
@@ -344,12 +379,12 @@ class Fused:
         ahead: dict[Var, None] = {}
         for equation in self.head:
             if equation.primitive.name in PRODUCTS:
-                mine = [v for v in equation.invars if _in(v, made)]
+                mine = [v for v in equation.invars if is_in(v, made)]
                 ahead |= dict.fromkeys(v for v in mine if kinds[v] == VECTOR and v.aval.dtype == np.float32)
         needed = set(ahead)
         for v in reversed(made):
             if v in needed:
-                needed |= {x for x in made[v].invars if _in(x, made)}
+                needed |= {x for x in made[v].invars if is_in(x, made)}
         return tail._replace(ahead=list(ahead), ahead_equations=[e for v, e in made.items() if v in needed])
 
     def _is_written(self, variable: Any) -> bool:
@@ -510,6 +545,21 @@ def _evaluate(jaxpr: Jaxpr, consts: Sequence, arguments: Sequence) -> list:
     return [_read(env, v) for v in jaxpr.outvars]
 
 
+def _makers(equations: Sequence[Equation], wanted: Iterable[Var], given: set[Var]) -> list[Equation]:
+    """Those of the equations, in order, that it takes to make what is wanted of what is given."""
+    needed = {v for v in wanted if not isinstance(v, Literal)} - given
+    makers = []
+    for equation in reversed(equations):
+        if any(is_in(v, needed) for v in equation.outvars):
+            makers.append(equation)
+            needed |= _read_by([equation]) - given
+    return makers[::-1]
+
+
+def _read_by(equations: Sequence[Equation]) -> set[Var]:
+    return {v for equation in equations for v in equation.invars if not isinstance(v, Literal)}
+
+
 def _bind(equation: Equation, values: list) -> list:
     results = equation.primitive.bind(*values, **equation.params)
     return list(results) if equation.primitive.multiple_results else [results]
@@ -517,10 +567,6 @@ def _bind(equation: Equation, values: list) -> list:
 
 def _read(env: dict, variable: Any) -> Any:
     return variable.val if isinstance(variable, Literal) else env[variable]
-
-
-def _in(variable: Any, group: Any) -> bool:
-    return not isinstance(variable, Literal) and variable in group
 
 
 def _fits(equation: Equation, kinds: dict) -> bool:
