@@ -389,12 +389,16 @@ def test_triton_takes_broadcasts(gpu):
     assert kernels_in(ib.sgld(posterior), theta) == 1
 
 
-def kernels_in(kernel, theta):
+def kernels_in(kernel, theta, batch=None, **options):
     """How many kernels a step has, lowered for NVIDIA GPUs."""
-    state = kernel.init(theta)
+    state, batch = kernel.init(theta), jax.tree.map(jnp.asarray, batch or {})
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), kernel.proxy(state))
-    program = Fused(lambda noise, state: kernel.update(noise, state, {}, 1e-3, False)[0], like, (state,), alone=True)
-    step = jax.jit(lambda words, state: program(words, jnp.asarray(0), [], state))
+
+    def advance(noise, state):
+        return kernel.update(noise, state, batch, 1e-3, False)[0]
+
+    program = Fused(advance, like, (state,), alone=True, **options)
+    step = jax.jit(lambda words, state: program(words, jnp.asarray(0), program.begin(state), state))
     traced = step.trace(jnp.zeros((1, 2), np.uint32), state)
     try:
         text = fused.quietly(lambda: traced.lower(lowering_platforms=("cuda",)).as_text())()

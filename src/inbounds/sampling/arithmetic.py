@@ -164,15 +164,16 @@ def _unordered_add() -> Callable | None:
 
     @register_lowering(primitive)
     def _(context, *values, **params):
-        result = rule(context, *values, atomic_type=kind, **params)
-        sem = result.owner.attributes["sem"]
-        result.owner.attributes["sem"] = type(sem).get(sem.type, 1)  # relaxed
+        result = rule(context, *values, **params)
+        attributes = result.owner.attributes
+        if "sem" in attributes:
+            attributes["sem"] = type(attributes["sem"]).get(attributes["sem"].type, 1)  # relaxed
         return result
 
     def add(ref, places, values, *, mask):
         ref, transforms = get_ref_and_transforms(ref, places, "unordered_add")
         leaves, tree = jax.tree.flatten((ref, transforms, values, mask))
-        return primitive.bind(*leaves, args_tree=tree)
+        return primitive.bind(*leaves, args_tree=tree, atomic_type=kind)
 
     return add
 

@@ -183,6 +183,14 @@ class Lookups(NamedTuple):
             width = 1 if table.aval.ndim == 1 else table.aval.shape[1]
             return (index, inside) if width == 1 else (index * width + lane, inside & (lane < width))
 
+        def row_of(equation: Equation, table: Var) -> tuple[jax.Array, jax.Array]:
+            """Which row an equation looks up or adds to, and whether there is one."""
+            index, last = settled(value(equation.invars[1])), table.aval.shape[0] - 1
+            if equation.params["mode"] == IN_BOUNDS:
+                return index, inside
+            held = jnp.minimum(jnp.maximum(index, 0), last)
+            return held, held == index
+
         def looked_up(table: Var, index: jax.Array, known: dict[Var, Any]) -> Any:
             """The rows of a table at an index."""
             if table not in known:
@@ -194,15 +202,14 @@ class Lookups(NamedTuple):
                     known[table] = calculate(equation, sources)
             return known[table]
 
-        known: dict[Var, dict[Var, Any]] = {}  # by index
+        known: dict[tuple, dict[Var, Any]] = {}  # by index
         for equation in self.equations:
             first, *rest = equation.invars
             if _is_lookup(equation, self.count):
-                index, most = settled(value(rest[0])), first.aval.shape[0] - 1
-                held = index if equation.params["mode"] == IN_BOUNDS else jnp.minimum(jnp.maximum(index, 0), most)
+                held, valid = row_of(equation, first)
                 result = looked_up(first, held, known.setdefault((rest[0], equation.params["mode"]), {}))
                 if equation.params["mode"] == FILLED:
-                    result = jnp.where((index == held), settled(result), jnp.nan)
+                    result = jnp.where(valid, settled(result), jnp.nan)
             elif _is_slice_of_data(equation, self.count):
                 start = jnp.minimum(jnp.maximum(value(rest[0]), 0), first.aval.shape[0] - self.count)
                 result = _load(at[first], start + row, inside, first)
@@ -217,12 +224,10 @@ class Lookups(NamedTuple):
                 result = calculate(equation, [value(v) for v in equation.invars])
             env[equation.outvars[0]] = result
         for equation, ref in zip(self.additions, results, strict=False):
-            _, index, values = equation.invars
-            row_of = settled(value(index))
-            where, there = places(row_of, equation.outvars[0])
-            if equation.params["mode"] != IN_BOUNDS:  # dropped
-                there &= (row_of >= 0) & (row_of < equation.outvars[0].aval.shape[0])
-            arithmetic.add_at(ref, where, settled(value(values)), there)
+            held, valid = row_of(equation, equation.outvars[0])
+            where, there = places(held, equation.outvars[0])
+            there = there & valid if equation.params["mode"] == FILLED else there
+            arithmetic.add_at(ref, where, settled(value(equation.invars[2])), there)
         for v, ref in zip(self.outputs, results[len(self.additions) :], strict=True):
             triton().store(ref.at[row], jnp.broadcast_to(settled(env[v]), row.shape), mask=inside)
 
@@ -320,14 +325,15 @@ def _is_lookup(equation: Equation, count: int) -> bool:
         and tuple(numbers.collapsed_slice_dims) == tuple(numbers.start_index_map) == (0,)
         and not numbers.operand_batching_dims
         and (
-            equation.params["mode"] in (IN_BOUNDS, CLIPPED)
-            or (
-                equation.params["mode"] == FILLED
-                and equation.params["fill_value"] is None
-                and table.aval.dtype == np.float32
-            )
+            equation.params["mode"] != FILLED
+            or (table.aval.dtype == np.float32 and _is_nan(equation.params["fill_value"]))
         )
+        and equation.params["mode"] in (IN_BOUNDS, CLIPPED, FILLED)
     )
+
+
+def _is_nan(filling: Any) -> bool:
+    return filling is None or bool(np.isnan(filling))
 
 
 def _is_slice_of_data(equation: Equation, count: int) -> bool:
@@ -354,5 +360,5 @@ def _is_addition(equation: Equation, count: int) -> bool:
         and tuple(numbers.update_window_dims) == tuple(range(1, len(shape)))
         and tuple(numbers.inserted_window_dims) == tuple(numbers.scatter_dims_to_operand_dims) == (0,)
         and not numbers.operand_batching_dims
-        and equation.params["mode"] in (IN_BOUNDS, FILLED)
+        and equation.params["mode"] in (IN_BOUNDS, CLIPPED, FILLED)
     )

@@ -1,0 +1,213 @@
+"""Look-ups of rows and their sums in one kernel do what the step does."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import inbounds as ib
+from inbounds.sampling import arithmetic
+
+from .test_fused import (
+    assert_same,
+    both_ways,
+    gpu,
+    interpreted,
+    kernels,
+    kernels_in,
+    pytestmark,
+    ratings,
+    run,
+)
+
+__all__ = ["gpu", "interpreted", "kernels", "pytestmark"]  # fixtures, and what warnings are let pass
+
+ROWS, COUNT = 90, 50
+
+
+def effects(log_likelihood, **more):
+    """A table, and the rows of it that data look up, some of them more than once."""
+    rng = np.random.default_rng(0)
+    batch = {"row": rng.integers(0, ROWS, COUNT).astype(np.int32), "y": rng.poisson(2, COUNT).astype(np.float32)}
+    posterior = ib.Posterior({"w": dist.Gamma(3.0, 2.0).expand([ROWS, 20])} | more, log_likelihood, batch)
+    return posterior, {"w": rng.gamma(3, 0.5, size=(ROWS, 20)).astype(np.float32)}, batch
+
+
+def poisson(theta, batch):
+    rate = jnp.sum(theta["w"][batch["row"]], axis=1)
+    return batch["y"] * jnp.log(rate) - rate
+
+
+@pytest.mark.parametrize("make", [ib.sgld, ib.baselines.mirror, ib.leimkuhler_matthews])
+@pytest.mark.parametrize("likelihood", ["poisson", "gaussian", "binomial"])
+def test_factorisations(likelihood, make, gpu, interpreted):
+    program, found, expected = both_ways(make(ratings(likelihood)[0]), *ratings(likelihood)[1:])
+    assert len(program.lookups.sums) == 2
+    assert not any(equation.primitive.name in ("gather", "scatter-add") for equation in program.head)
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("transform", ["softplus", "icll", "integrated_probit", "exp"])
+def test_every_transform(transform, gpu, interpreted):
+    program, found, expected = both_ways(ib.sgld(ratings()[0], transform), *ratings()[1:])
+    assert len(program.lookups.sums) == 2
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda w, row: w[row],
+        lambda w, row: w.at[row].get(mode="clip"),
+        lambda w, row: w.at[row].get(mode="promise_in_bounds"),
+        lambda w, row: w.at[row - ROWS].get(mode="fill"),
+        lambda w, row: jnp.take(w, row, axis=0),
+    ],
+)
+def test_ways_of_looking_up(look_up, gpu, interpreted):
+    def log_likelihood(theta, batch):
+        return -jnp.sum(jnp.square(look_up(theta["w"], batch["row"]) - batch["y"][:, None]), axis=1)
+
+    program, found, expected = both_ways(ib.sgld(effects(log_likelihood)[0]), *effects(log_likelihood)[1:])
+    assert program.lookups is not None
+    assert_same(found, expected)
+
+
+def test_rows_beyond_the_end_are_those_of_the_step(gpu, interpreted):
+    """Numbers that are none where `fill` says so, and sums that leave them out."""
+
+    def log_likelihood(theta, batch):
+        looked_up = theta["w"].at[batch["row"] + 20].get(mode="fill")
+        return jnp.where(batch["row"] + 20 < ROWS, -jnp.sum(jnp.square(looked_up), axis=1), 0.0)
+
+    posterior, theta, batch = effects(log_likelihood)
+    program, found, expected = both_ways(ib.sgld(posterior), theta, batch)
+    assert batch["row"].max() + 20 >= ROWS
+    assert program.lookups is not None
+    assert_same(found, expected)
+
+
+def test_numbers_of_a_vector(gpu, interpreted):
+    def log_likelihood(theta, batch):
+        rate = theta["x"][batch["row"]]
+        return batch["y"] * jnp.log(rate) - rate
+
+    rng = np.random.default_rng(0)
+    batch = {"row": rng.integers(0, 2_500, 700).astype(np.int32), "y": rng.poisson(2, 700).astype(np.float32)}
+    posterior = ib.Posterior({"x": dist.Gamma(3.0, 2.0).expand([2_500])}, log_likelihood, batch)
+    program, found, expected = both_ways(ib.sgld(posterior), {"x": rng.gamma(3, 0.5, 2_500).astype(np.float32)}, batch)
+    assert program.lookups._lanes == 1
+    assert_same(found, expected)
+
+
+def test_a_table_whose_rows_are_one_number(gpu, interpreted):
+    def log_likelihood(theta, batch):
+        rate = theta["x"][batch["row"]].sum(axis=1)
+        return batch["y"] * jnp.log(rate) - rate
+
+    rng = np.random.default_rng(0)
+    batch = {"row": rng.integers(0, 2_500, 70).astype(np.int32), "y": rng.poisson(2, 70).astype(np.float32)}
+    posterior = ib.Posterior({"x": dist.Gamma(3.0, 2.0).expand([2_500, 1])}, log_likelihood, batch)
+    theta = {"x": rng.gamma(3, 0.5, (2_500, 1)).astype(np.float32)}
+    program, found, expected = both_ways(ib.sgld(posterior), theta, batch)
+    assert program.lookups is not None
+    assert_same(found, expected)
+
+
+def test_one_table_looked_up_twice(gpu, interpreted):
+    """Two sums into the same gradient are added by XLA: no kernel, or one that is right."""
+
+    def log_likelihood(theta, batch):
+        rate = jnp.sum(theta["w"][batch["row"]] * theta["w"][batch["row"][::-1]], axis=1)
+        return batch["y"] * jnp.log(rate) - rate
+
+    _, found, expected = both_ways(ib.sgld(effects(log_likelihood)[0]), *effects(log_likelihood)[1:])
+    assert_same(found, expected)
+
+
+def test_what_xla_needs_of_the_rows_is_written(gpu, interpreted):
+    """A scale that all the data share: its gradient is a sum over what each row has made."""
+
+    def log_likelihood(theta, batch):
+        return dist.Normal(jnp.sum(theta["w"][batch["row"]], axis=1), theta["scale"]).log_prob(batch["y"])
+
+    posterior, theta, batch = effects(log_likelihood, scale=dist.Gamma(2.0, 2.0))
+    program, found, expected = both_ways(ib.sgld(posterior), theta | {"scale": np.float32(1.5)}, batch)
+    assert len(program.lookups.outputs) >= 1
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    "log_likelihood",
+    [
+        # what each row adds depends on all of them
+        lambda theta, batch: (
+            -jnp.square(jnp.sum(theta["w"][batch["row"]], axis=1) - jnp.mean(theta["w"][batch["row"]], axis=(0, 1)))
+        ),
+        # a sum over what comes before
+        lambda theta, batch: -jnp.square(jnp.cumsum(jnp.sum(theta["w"][batch["row"]], axis=1)) - batch["y"]),
+        # several rows a datum
+        lambda theta, batch: -jnp.square(jnp.sum(theta["w"][jnp.stack([batch["row"]] * 2, 1)], axis=(1, 2)) - 3),
+        # a number of each row for each column
+        lambda theta, batch: -jnp.sum(jnp.square(theta["w"][batch["row"]] - jnp.arange(20.0)), axis=1),
+        # columns apart
+        lambda theta, batch: -jnp.square(theta["w"][batch["row"]][:, 3:7].sum(1) - batch["y"]),
+        lambda theta, batch: -jnp.square(theta["w"][batch["row"], 3] - batch["y"]),
+        lambda theta, batch: -jnp.sum(jnp.square(theta["w"][batch["row"]][:, ::-1] - batch["y"][:, None]), 1),
+        lambda theta, batch: -jnp.sum(jnp.square(theta["w"][batch["row"]][::-1] - batch["y"][:, None]), 1),
+        lambda theta, batch: -jnp.max(theta["w"][batch["row"]], axis=1),
+        # rows of a product of matrices
+        lambda theta, batch: -jnp.square(jnp.sum((theta["w"] @ jnp.eye(20))[batch["row"]], axis=1) - batch["y"]),
+    ],
+)
+def test_what_is_no_work_of_each_row_alone(log_likelihood, gpu, interpreted):
+    """Left to XLA, or done right."""
+    _, found, expected = both_ways(ib.sgld(effects(log_likelihood)[0]), *effects(log_likelihood)[1:])
+    assert_same(found, expected)
+
+
+def test_as_many_rows_as_columns_or_as_the_table_has(gpu, interpreted):
+    """Shapes that coincide do not make a row of a column."""
+    for count in (20, ROWS):
+        rng = np.random.default_rng(0)
+        batch = {"row": rng.integers(0, ROWS, count).astype(np.int32), "y": rng.poisson(2, count).astype(np.float32)}
+
+        def log_likelihood(theta, batch):
+            rows = theta["w"][batch["row"]] * jnp.linspace(1, 2, 20)
+            return -jnp.square(jnp.sum(rows, axis=1) - batch["y"])
+
+        posterior, theta, _ = effects(log_likelihood)
+        _, found, expected = both_ways(ib.sgld(posterior), theta, batch)
+        assert_same(found, expected)
+
+
+def test_a_step_that_has_left_the_numbers_says_so(gpu, interpreted):
+    posterior, theta, batch = effects(poisson)
+    batch = batch | {"y": np.where(np.arange(COUNT) == 7, np.nan, batch["y"]).astype(np.float32)}
+    program, found, _ = both_ways(ib.sgld(posterior), theta, batch, steps=1)
+    assert program.lookups is not None
+    bad = np.isnan(found.phi["w"]).all(axis=1)
+    assert bad[batch["row"][7]]
+    assert bad.sum() == 1
+
+
+def test_data_are_cut_in_the_kernel(gpu, interpreted, kernels):
+    """A run's minibatches are slices of arrays, which nothing copies."""
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        kernel = ib.sampling.lookups.Lookups._kernel
+        patch.setattr(ib.sampling.lookups.Lookups, "_kernel", lambda self, *a: seen.append(self) or kernel(self, *a))
+        patch.setattr("inbounds.sampling.program.WORTH_UNROLLING", 1)
+        run(40)
+    assert seen
+    assert all(len(lookups.sliced) == 3 and not lookups.rows for lookups in seen)
+
+
+def test_triton_takes_them(gpu):
+    for posterior, theta, batch in (ratings(), ratings("gaussian"), effects(poisson)):
+        assert kernels_in(ib.sgld(posterior), theta, batch, in_a_row=True) == 2
+
+
+def test_the_order_of_additions_is_left_open(gpu):
+    """JAX still has what the kernel changes of its own addition; otherwise sums take longer, and this says so."""
+    assert arithmetic._unordered_add() is not None
