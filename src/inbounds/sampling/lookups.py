@@ -90,7 +90,8 @@ class Lookups(NamedTuple):
         (count,) = counts
         if count == 1 or not all(_is_addition(equation, count) for equation in additions):
             return None
-        needed = {v for equation in additions for v in equation.invars[1:]}
+        # In order, as all that follows: the same step makes the same kernel in every process, which XLA's cache then knows.
+        needed = dict.fromkeys(v for equation in additions for v in equation.invars[1:])
         taken, sliced = dict[int, Equation](), dict[Var, None]()
         tables, table_equations = dict[Var, None](), dict[Var, Equation]()
 
@@ -101,23 +102,23 @@ class Lookups(NamedTuple):
                 tables[v] = None
             elif v not in table_equations:
                 for source in _variables(equation):
-                    needed.add(source) if source.aval.size == 1 else at_rows(source)
+                    if source.aval.size == 1:
+                        needed[source] = None
+                    else:
+                        at_rows(source)
                 table_equations[v] = equation
 
         for equation in reversed(head):
-            if not is_in(equation.outvars[0], needed - given) or not _fits(equation, count):
+            if not is_in(equation.outvars[0], needed) or equation.outvars[0] in given or not _fits(equation, count):
                 continue
             taken[id(equation)] = equation
+            sources = _variables(equation)
             if _is_lookup(equation, count):
-                at_rows(equation.invars[0])
-                needed.add(equation.invars[1])
+                at_rows(sources.pop(0))
             elif _is_slice_of_data(equation, count):
-                sliced[equation.invars[0]] = None
-                needed |= set(_variables(equation)) - {equation.invars[0]}
-            else:
-                needed |= set(_variables(equation))
-        order = {v: place for place, v in enumerate(made_by)}  # what no equation makes comes first
-        leaves = sorted((v for v in needed if id(made_by.get(v)) not in taken), key=lambda v: order.get(v, -1))
+                sliced[sources.pop(0)] = None
+            needed |= dict.fromkeys(sources)
+        leaves = [v for v in needed if id(made_by.get(v)) not in taken]
         rows, scalars = ([v for v in leaves if (v.aval.size == 1) is one] for one in (False, True))
         arrays = [*tables, *sliced, *rows]
         if not all(_is_row(v, count) for v in rows) or not all(v in given or is_written(v) for v in arrays):
