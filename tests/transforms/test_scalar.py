@@ -241,7 +241,7 @@ def test_the_slope_has_a_slope_at_the_centre(name, curvature):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_pieces_of_a_transform_meet(name):
-    joins = np.float32([-1, 0, 1, math.log(0.25), math.log(2.25)])  # where one form of a transform gives way to another
+    joins = np.float32([-1, 0, 1, math.log(0.25), math.log(13.0)])  # where one form of a transform gives way to another
     below, above = np.nextafter(joins, np.float32(-np.inf)), np.nextafter(joins, np.float32(np.inf))
     phi = np.stack([below - np.float32(1e-22), below, joins, above, above + np.float32(1e-22)], axis=1).ravel()
     theta = evaluate(name, "unit", phi)["theta"].reshape(len(joins), -1)

@@ -1,7 +1,7 @@
 """Special functions behind the transforms, as short polynomials that XLA fuses: no loops, no branches.
 
 Each approximation has one set of coefficients for single and one for double precision. They were computed here, with
-60-digit arithmetic, by interpolation at Chebyshev nodes; those of Ein, E1, the Mills ratio, arctan and 1 - e^-x in single precision
+60-digit arithmetic, by interpolation at Chebyshev nodes; those of Ein, the Mills ratio, arctan and 1 - e^-x in single precision
 have the least largest relative error of what they serve for instead (Lawson's iteration). They are written in powers of a variable of about
 the size of 1, where sums of powers are stable, unless it says otherwise. Truncation errors are about 1e-7 at most (single) and below 3e-15
 (double), relative, unless it says otherwise.
@@ -18,31 +18,28 @@ from inbounds.backend import default_platform
 LOG_SQRT_TWO_PI = 0.5 * math.log(2 * math.pi)
 EULER_GAMMA = 0.577215664901532861
 
-# Ein(x) / x for x in [0, EIN_SPLIT], in powers of 2 x / EIN_SPLIT - 1.
-EIN_SPLIT = {"single": 2.25, "double": 8.0}
-EIN_OVER_X = {
-    "single": (
-        0.7765346082, -0.1762260067, 0.03839739454, -7.381720045e-3, 1.244785764e-3, -1.904572604e-4, 2.496825228e-5,
-    ),
-    "double": (
-        0.491822344607818096, -0.246401254330001534, 0.132848528635460487, -0.0693571374315971097,
-        0.0339490199545097900, -0.0153908667133314669, 6.43796617307472846e-3, -2.48532408898477443e-3,
-        8.87398594043452253e-4, -2.93969848818219720e-4, 9.06637865815900030e-5, -2.61236788986447361e-5,
-        7.05637991910030039e-6, -1.79252889217731974e-6, 4.29572678423317435e-7, -9.74657308002490289e-8,
-        2.09528494455893502e-8, -4.21915460816321206e-9, 8.23878935826654336e-10, -1.81827365299011105e-10,
-        3.19492447797643807e-11,
-    ),
-}  # fmt: skip
+# Ein(x) / x for x in [0, EIN_END] in single precision: a quotient of sums of powers of x. Beyond, E1(x) is less than the last place of Ein(x).
+EIN_END = 13.0
+EIN_NUMERATOR = (0.9999999894, 0.2345851016, 0.03701179030, 2.742748951e-3, 6.342436461e-5)
+EIN_DENOMINATOR = (1.0, 0.4845847824, 0.1026039924, 0.01188605931, 7.187848986e-4, 1.016819825e-5)
 
-# e^x E1(x) for x = e^p from EIN_SPLIT on, in powers of p, to the precision that is left once e^-x multiplies it.
-SCALED_E1 = {
-    "single": (0.5978937488, -0.4099457348, 0.1061730336, -0.01024371266),
-    "double": (
-        0.596863086559144482, -0.405847714407743542, 0.100578619761850033, -7.90835788943015356e-3,
-        1.40755127614588376e-3, -1.84083923041635553e-3, 7.74502694749739158e-4, -1.67293072976029510e-4,
-        2.08943167781289846e-5, -1.45272167675871066e-6, 4.40042860130706733e-8,
-    ),
-}  # fmt: skip
+# In double precision Ein(x) / x for x in [0, EIN_SPLIT], in powers of 2 x / EIN_SPLIT - 1,
+EIN_SPLIT = 8.0
+EIN_OVER_X = (
+    0.491822344607818096, -0.246401254330001534, 0.132848528635460487, -0.0693571374315971097,
+    0.0339490199545097900, -0.0153908667133314669, 6.43796617307472846e-3, -2.48532408898477443e-3,
+    8.87398594043452253e-4, -2.93969848818219720e-4, 9.06637865815900030e-5, -2.61236788986447361e-5,
+    7.05637991910030039e-6, -1.79252889217731974e-6, 4.29572678423317435e-7, -9.74657308002490289e-8,
+    2.09528494455893502e-8, -4.21915460816321206e-9, 8.23878935826654336e-10, -1.81827365299011105e-10,
+    3.19492447797643807e-11,
+)  # fmt: skip
+
+# and e^x E1(x) for x = e^p from there on, in powers of p, to the precision that is left once e^-x multiplies it.
+SCALED_E1 = (
+    0.596863086559144482, -0.405847714407743542, 0.100578619761850033, -7.90835788943015356e-3,
+    1.40755127614588376e-3, -1.84083923041635553e-3, 7.74502694749739158e-4, -1.67293072976029510e-4,
+    2.08943167781289846e-5, -1.45272167675871066e-6, 4.40042860130706733e-8,
+)  # fmt: skip
 
 # (x + 4) m(x) and (x + 4)^2 (1 - x m(x)), m the Mills ratio, x >= 0, in powers of (x - 4) / (x + 4). In single precision exact at 0, where
 # the two halves of `Probit` meet, for which the centre must be a power of two.
@@ -243,14 +240,16 @@ def _(primals, tangents):
 def ein_of_exp(p):
     """Ein(e^p), Ein(x) = gamma + log x + E1(x) (Abramowitz & Stegun, 5.1.39).
 
-    Up to a few units in x the entire function Ein(x) / x is a polynomial; beyond, e^x E1(x) is one in p. The e^-x is that of f'.
+    In single precision a quotient up to where E1 is lost in rounding: one division in the place of one more exponential. In double
+    precision the entire function Ein(x) / x is a polynomial up to a few units in x; beyond, e^x E1(x) is one in p. The e^-x is that of f'.
     """
-    kind = precision(p.dtype)
-    split = EIN_SPLIT[kind]
     held, x = doubly_exponential(p)
-    near = x * polynomial(EIN_OVER_X[kind], x * (2 / split) - 1)
-    e1 = one_minus_exp(x)[1] * polynomial(SCALED_E1[kind], held)
-    return jnp.where(x < split, near, p + (EULER_GAMMA + e1))
+    if precision(p.dtype) == "single":
+        near = x * polynomial(EIN_NUMERATOR, x) * reciprocal(polynomial(EIN_DENOMINATOR, x))
+        return jnp.where(x < EIN_END, near, p + EULER_GAMMA)
+    near = x * polynomial(EIN_OVER_X, x * (2 / EIN_SPLIT) - 1)
+    e1 = one_minus_exp(x)[1] * polynomial(SCALED_E1, held)
+    return jnp.where(x < EIN_SPLIT, near, p + (EULER_GAMMA + e1))
 
 
 def arctan_over(z):
