@@ -1,5 +1,6 @@
 """Look-ups of rows and their sums in one kernel do what the step does."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -166,6 +167,59 @@ def test_what_is_no_work_of_each_row_alone(log_likelihood, gpu, interpreted):
     assert_same(found, expected)
 
 
+def rates(theta, batch):
+    return jnp.sum(theta["w"][batch["row"]], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("log_likelihood", "more"),
+    [
+        # one number of all the rows, or of a vector that is as long as there are rows
+        (lambda theta, batch: -jnp.square(rates(theta, batch) - batch["y"][0]), {}),
+        (lambda theta, batch: -jnp.square(rates(theta, batch) - batch["y"][:1]), {}),
+        (lambda theta, batch: -jnp.square(rates(theta, batch) - rates(theta, batch)[0]), {}),
+        (lambda theta, batch: -jnp.square(rates(theta, batch) * theta["beta"][0] - batch["y"]), {"beta": (COUNT,)}),
+        (lambda theta, batch: -jnp.square(rates(theta, batch) * theta["beta"] - batch["y"]), {"beta": (COUNT,)}),
+        (
+            lambda theta, batch: -jnp.sum(jnp.square(theta["w"][batch["row"] - batch["row"][0]]), 1),
+            {},
+        ),
+        # the first column
+        (lambda theta, batch: -jnp.square(theta["w"][batch["row"]][:, 0] * rates(theta, batch) - batch["y"]), {}),
+        (lambda theta, batch: -jnp.sum(theta["w"][batch["row"]][:, :1] * theta["w"][batch["row"]], axis=1), {}),
+        (
+            lambda theta, batch: (
+                -jnp.square(jax.lax.pad(theta["w"][batch["row"]], 0.0, ((0, 0, 0), (0, -19, 0)))[:, 0])
+            ),
+            {},
+        ),
+        # arrays that are looked up and used as they are
+        (
+            lambda theta, batch: -rates(theta, batch) * batch["y"] * batch["y"].at[batch["row"] // 2].get(mode="clip"),
+            {},
+        ),
+        # rows padded
+        (lambda theta, batch: -jnp.square(rates(theta, batch) - jax.lax.pad(batch["y"], 0.0, ((1, -1, 0),))), {}),
+        # one and the same row
+        (lambda theta, batch: -jnp.square(jnp.sum(theta["w"][jnp.zeros_like(batch["row"])], 1) - batch["y"]), {}),
+        # a vector beside a table
+        (lambda theta, batch: -jnp.square(rates(theta, batch) + theta["beta"][batch["row"]]), {"beta": (2_000,)}),
+        (lambda theta, batch: -jnp.square(rates(theta, batch) + theta["beta"][batch["row"], 0]), {"beta": (2_000, 1)}),
+        (
+            lambda theta, batch: -jnp.square(rates(theta, batch) + theta["beta"][jnp.full_like(batch["row"], 3)]),
+            {"beta": (2_000,)},
+        ),
+    ],
+)
+def test_what_a_row_is_and_what_it_is_not(log_likelihood, more, gpu, interpreted):
+    rng = np.random.default_rng(1)
+    priors = {name: dist.Gamma(3.0, 2.0).expand(list(shape)) for name, shape in more.items()}
+    posterior, theta, batch = effects(lambda theta, batch: 10 * log_likelihood(theta, batch), **priors)
+    theta |= {name: rng.gamma(3, 0.5, shape).astype(np.float32) for name, shape in more.items()}
+    _, found, expected = both_ways(ib.sgld(posterior), theta, batch)
+    assert_same(found, expected)
+
+
 def test_as_many_rows_as_columns_or_as_the_table_has(gpu, interpreted):
     """Shapes that coincide do not make a row of a column."""
     for count in (20, ROWS):
@@ -204,7 +258,10 @@ def test_data_are_cut_in_the_kernel(gpu, interpreted, kernels):
 
 
 def test_triton_takes_them(gpu):
-    for posterior, theta, batch in (ratings(), ratings("gaussian"), effects(poisson)):
+    def one_row(theta, batch):
+        return -jnp.square(jnp.sum(theta["w"][jnp.zeros_like(batch["row"])], axis=1) - theta["w"][batch["row"]][:, 0])
+
+    for posterior, theta, batch in (ratings(), ratings("gaussian"), effects(poisson), effects(one_row)):
         assert kernels_in(ib.sgld(posterior), theta, batch, in_a_row=True) == 2
 
 

@@ -74,9 +74,9 @@ class Plain:
 
     @staticmethod
     def add_at(ref: Any, places: jax.Array, values: jax.Array, inside: jax.Array) -> None:
-        """Add values at places of a flat array, of which some may be the same."""
+        """Add values at places of a flat array, as many, of which some may be the same."""
         places = jnp.where(inside, places, ref.shape[0]).reshape(-1)
-        ref[...] = ref[...].at[places].add(jnp.broadcast_to(values, inside.shape).reshape(-1), mode="drop")
+        ref[...] = ref[...].at[places].add(values.reshape(-1), mode="drop")
 
     own: ClassVar[dict[str, Callable]] = {}
     any_kind: ClassVar[dict[str, Callable]] = {}
@@ -104,7 +104,7 @@ class Fast(Plain):
     @staticmethod
     def add_at(ref: Any, places: jax.Array, values: jax.Array, inside: jax.Array) -> None:
         add = _unordered_add() or triton().atomic_add
-        add(ref, (places,), jnp.broadcast_to(values, places.shape), mask=inside)
+        add(ref, (places,), values, mask=inside)
 
     own: ClassVar[dict[str, Callable]] = {
         "exp": lambda x: instruction("ex2.approx.ftz.f32", x * np.float32(1 / math.log(2))),
@@ -211,7 +211,7 @@ class Calculator:
     def __call__(self, equation: Equation, values: list) -> Any:
         if is_reshape(equation):
             return values[0]
-        named = tuple((x.dtype, x.item()) if _is_number(x) else id(x) for x in values)
+        named = tuple((x.dtype, x.tobytes()) if _is_number(x) else id(x) for x in values)
         key = (equation.primitive.name, named, str(equation.params))
         if key not in self._made:
             self._made[key] = self._compute(equation, values), values  # which must live, for their names to be theirs

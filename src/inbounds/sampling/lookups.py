@@ -59,7 +59,7 @@ class Lookups(NamedTuple):
     @property
     def inputs(self) -> list[Var]:
         """All that the kernel is given but the sums, in order."""
-        return [*self.tables, *self.sliced, *self.rows, *self.scalars]
+        return list(dict.fromkeys([*self.tables, *self.sliced, *self.rows, *self.scalars]))
 
     @property
     def sums(self) -> list[Var]:
@@ -88,6 +88,7 @@ class Lookups(NamedTuple):
         if len(additions) != len(wanted) or len(counts) != 1:
             return None
         (count,) = counts
+        # Of one row nothing would tell what belongs to it from what does not.
         if count == 1 or not all(_is_addition(equation, count) for equation in additions):
             return None
         # In order, as all that follows: the same step makes the same kernel in every process, which XLA's cache then knows.
@@ -170,8 +171,9 @@ class Lookups(NamedTuple):
         row = pl.program_id(0) * block[0] + lax.broadcasted_iota(np.int32, (block[0], 1), 0)
         lane = lax.broadcasted_iota(np.int32, block, 1)
         inside = row < self.count
-        at = dict(zip(self.inputs, refs, strict=False))
-        results = refs[len(at) + len(self.additions) :]
+        inputs, sums = len(self.inputs), len(self.additions)
+        at = dict(zip(self.inputs, refs[:inputs], strict=True))
+        results = refs[inputs + sums :]
         env: dict[Var, Any] = {v: _load(at[v], row, inside, v) for v in self.rows}
         env |= {v: at[v][0] != 0 if v.aval.dtype == bool else at[v][0] for v in self.scalars}
         calculate = Calculator(arithmetic)
@@ -185,11 +187,11 @@ class Lookups(NamedTuple):
             return (index, inside) if width == 1 else (index * width + lane, inside & (lane < width))
 
         def row_of(equation: Equation, table: Var) -> tuple[jax.Array, jax.Array]:
-            """Which row an equation looks up or adds to, and whether there is one."""
-            index, last = settled(value(equation.invars[1])), table.aval.shape[0] - 1
+            """Which row of a table an equation looks up or adds to, and whether that is the row that it asks for."""
+            index = jnp.broadcast_to(settled(value(equation.invars[1])), row.shape)
             if equation.params["mode"] == IN_BOUNDS:
                 return index, inside
-            held = jnp.minimum(jnp.maximum(index, 0), last)
+            held = jnp.minimum(jnp.maximum(index, 0), table.aval.shape[0] - 1)
             return held, held == index
 
         def looked_up(table: Var, index: jax.Array, known: dict[Var, Any]) -> Any:
@@ -203,7 +205,7 @@ class Lookups(NamedTuple):
                     known[table] = calculate(equation, sources)
             return known[table]
 
-        known: dict[tuple, dict[Var, Any]] = {}  # by index
+        known: dict[tuple, dict[Var, Any]] = {}  # by index, and what becomes of those beyond the end
         for equation in self.equations:
             first, *rest = equation.invars
             if _is_lookup(equation, self.count):
@@ -221,15 +223,17 @@ class Lookups(NamedTuple):
                 result = jnp.where(lane < first.aval.shape[1], settled(value(first)), 0.0)
             elif equation.primitive.name == "slice":
                 result = value(first)
+                if _is_row(equation.outvars[0], self.count):
+                    result = jnp.sum(jnp.where(lane == 0, settled(result), 0.0), axis=1)[:, None]
             else:
                 result = calculate(equation, [value(v) for v in equation.invars])
             env[equation.outvars[0]] = result
-        for equation, ref in zip(self.additions, results, strict=False):
+        for equation, ref in zip(self.additions, results[:sums], strict=True):
             held, valid = row_of(equation, equation.outvars[0])
             where, there = places(held, equation.outvars[0])
             there = there & valid if equation.params["mode"] == FILLED else there
-            arithmetic.add_at(ref, where, settled(value(equation.invars[2])), there)
-        for v, ref in zip(self.outputs, results[len(self.additions) :], strict=True):
+            arithmetic.add_at(ref, where, jnp.broadcast_to(settled(value(equation.invars[2])), where.shape), there)
+        for v, ref in zip(self.outputs, results[sums:], strict=True):
             triton().store(ref.at[row], jnp.broadcast_to(settled(env[v]), row.shape), mask=inside)
 
 
@@ -246,6 +250,7 @@ def _is_of_each_number(equation: Equation) -> bool:
     return (
         is_elementwise(equation)
         and name != "reduce_sum"
+        and all(v.aval.dtype.name in PASSED for v in (*equation.invars, *equation.outvars))
         and all(v.aval.shape == shape or v.aval.size == 1 for v in _variables(equation))
     )
 
@@ -278,18 +283,21 @@ def _fits(equation: Equation, count: int) -> bool:
     if any(v.aval.dtype.name not in PASSED for v in inputs):
         return False
     many = [v for v in inputs if v.aval.size > 1]
-    if not all(_is_rows(v, count) for v in (*many, *([result] if result.aval.size > 1 else []))):
+    if not all(_is_rows(v, count) for v in (*many, *([result] if many or result.aval.size > 1 else []))):
         return False
     if _is_row_sum(equation):
-        return _is_rows(inputs[0], count) and inputs[0].aval.dtype == np.float32
+        return result.aval.dtype == np.float32
+    if name in ("pad", "slice") and (not many or many[0].aval.ndim == 1):
+        return False
     if name == "pad":  # or cut, at the end of every row
         of_rows, (low, _, between) = equation.params["padding_config"]
         filling = equation.invars[1]
         zeros = isinstance(filling, Literal) and filling.val == 0 and result.aval.dtype == np.float32
-        return zeros and not any(of_rows) and low == between == 0
+        return zeros and not any(of_rows) and low == between == 0 and not _is_row(result, count)
     if name == "slice":
         strides = equation.params["strides"]
-        return not any(equation.params["start_indices"]) and (strides is None or all(s == 1 for s in strides))
+        first = result.aval.dtype == np.float32 or not _is_row(result, count)
+        return first and not any(equation.params["start_indices"]) and (strides is None or all(s == 1 for s in strides))
     if not is_elementwise(equation):
         return False
     if name == "broadcast_in_dim" and many:
