@@ -12,8 +12,9 @@ minibatch alone and lead to the sums. A function of a table's every number, of w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +44,8 @@ IN_BOUNDS, CLIPPED = lax.GatherScatterMode.PROMISE_IN_BOUNDS, lax.GatherScatterM
 FILLED = lax.GatherScatterMode.FILL_OR_DROP
 
 
-class Lookups(NamedTuple):
+@dataclass(frozen=True)
+class Lookups:
     """The equations of a minibatch's rows, in order, with what goes in and what comes out."""
 
     count: int  # of rows
@@ -133,7 +135,7 @@ class Lookups(NamedTuple):
     def with_outputs(self, outputs: list[Var]) -> Lookups | None:
         """The same, that writes these too; None if it cannot."""
         possible = all(_is_row(v, self.count) and v.aval.dtype == np.float32 for v in outputs)
-        return self._replace(outputs=outputs) if possible else None
+        return replace(self, outputs=outputs) if possible else None
 
     def add(self, env: dict, arithmetic: type[Plain], *, interpreted: bool) -> dict[Var, jax.Array]:
         """The sums and the outputs, given the inputs and what the sums were."""
@@ -308,13 +310,10 @@ def _fits(equation: Equation, count: int) -> bool:
 
 
 def _is_row_sum(equation: Equation) -> bool:
-    like = equation.invars[0].aval if equation.invars else None
-    return (
-        equation.primitive.name == "reduce_sum"
-        and like.ndim == 2
-        and like.shape[1] > 1
-        and tuple(equation.params["axes"]) == (1,)
-    )
+    if equation.primitive.name != "reduce_sum":
+        return False
+    like = equation.invars[0].aval
+    return like.ndim == 2 and like.shape[1] > 1 and tuple(equation.params["axes"]) == (1,)
 
 
 def _is_lookup(equation: Equation, count: int) -> bool:
