@@ -14,7 +14,8 @@ that variable.
 
 In a loop each step leaves something for the next. The gradient of a table of which a step looks up few rows is a sum into zeros: the
 kernel, which reads it, writes zeros in its place, where XLA would fill them in once in a turn of the loop and copy them for every other
-step of it. And theta, which products of matrices want in memory, is written along with phi.
+step of it. The sum itself is another kernel, of one chain (`lookups`). And theta, which products of matrices want in memory, is written along
+with phi.
 """
 
 from __future__ import annotations
