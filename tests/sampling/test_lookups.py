@@ -195,7 +195,7 @@ def rates(theta, batch):
         ),
         # arrays that are looked up and used as they are
         (
-            lambda theta, batch: -rates(theta, batch) * batch["y"] * batch["y"].at[batch["row"] // 2].get(mode="clip"),
+            lambda theta, batch: -rates(theta, batch) * batch["y"] * batch["y"].at[batch["row"]].get(mode="clip"),
             {},
         ),
         # rows padded
