@@ -1,6 +1,5 @@
 """Kernels of our own for large variables do what the step does. Without a GPU they are interpreted, or lowered to what Triton takes."""
 
-import sys
 from types import SimpleNamespace
 
 import jax
@@ -24,34 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is dep
 SIZE = 2_500  # neither a whole number of blocks nor of halves
 HALF_LINE = ("softplus", "icll", "integrated_probit", "exp")
 INTERVAL = ("sigmoid", "probit", "arctan", "softsign")
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    """The forms that GPUs compute, of variables that count as large from a thousand numbers on."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("inbounds") and hasattr(module, "default_platform"):
-            monkeypatch.setattr(module, "default_platform", lambda: "gpu")
-    monkeypatch.setattr(fused, "LARGE", 1_000)
-
-
-@pytest.fixture
-def interpreted(monkeypatch):
-    monkeypatch.setattr("inbounds.sampling.program.SMALL", 1_000)
-    monkeypatch.setattr(fused, "LARGE", 1_000)
-    monkeypatch.setattr(fused, "INTERPRETED", jax.default_backend() != "gpu")  # on a GPU, the real ones
-    fused.available.cache_clear()
-    fused.available(jax.default_backend())  # asks the device now, and not in a test that counts kernels or breaks them
-    yield
-    fused.available.cache_clear()
-
-
-@pytest.fixture
-def kernels(monkeypatch, interpreted):
-    """A list with an entry for every kernel that is traced."""
-    traced, kernel = [], fused._kernel
-    monkeypatch.setattr(fused, "_kernel", lambda *arguments: traced.append(arguments[0]) or kernel(*arguments))
-    return traced
 
 
 def bare(transform):
@@ -389,6 +360,15 @@ def test_triton_takes_broadcasts(gpu):
     assert kernels_in(ib.sgld(posterior), theta) == 1
 
 
+def lowered_for_gpus(traced):
+    try:
+        return fused.quietly(lambda: traced.lower(lowering_platforms=("cuda",)).as_text())()
+    except RuntimeError as error:
+        if "No supported GPU devices" not in str(error):
+            raise
+        pytest.skip("this JAX lowers kernels for GPUs only where there is one")
+
+
 def kernels_in(kernel, theta, batch=None, **options):
     """How many kernels a step has, lowered for NVIDIA GPUs."""
     state, batch = kernel.init(theta), jax.tree.map(jnp.asarray, batch or {})
@@ -399,12 +379,6 @@ def kernels_in(kernel, theta, batch=None, **options):
 
     program = Fused(advance, like, (state,), alone=True, **options)
     step = jax.jit(lambda words, state: program(words, jnp.asarray(0), program.begin(state), state))
-    traced = step.trace(jnp.zeros((1, 2), np.uint32), state)
-    try:
-        text = fused.quietly(lambda: traced.lower(lowering_platforms=("cuda",)).as_text())()
-    except RuntimeError as error:
-        if "No supported GPU devices" not in str(error):
-            raise
-        pytest.skip("this JAX lowers kernels for GPUs only where there is one")
+    text = lowered_for_gpus(step.trace(jnp.zeros((1, 2), np.uint32), state))
     assert "maxnum" not in text  # which makes a number of what is none
     return text.count("xla.gpu.triton")

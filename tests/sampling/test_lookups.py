@@ -5,23 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from jax.experimental import pallas as pl
 
 import inbounds as ib
 from inbounds.sampling import arithmetic
 
-from .test_fused import (
-    assert_same,
-    both_ways,
-    gpu,
-    interpreted,
-    kernels,
-    kernels_in,
-    pytestmark,
-    ratings,
-    run,
-)
+from .test_fused import assert_same, both_ways, kernels_in, lowered_for_gpus, ratings, run
 
-__all__ = ["gpu", "interpreted", "kernels", "pytestmark"]  # fixtures, and what warnings are let pass
+pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
 
 ROWS, COUNT = 90, 50
 
@@ -265,6 +256,23 @@ def test_triton_takes_them(gpu):
         assert kernels_in(ib.sgld(posterior), theta, batch, in_a_row=True) == 2
 
 
-def test_the_order_of_additions_is_left_open(gpu):
+def test_the_order_of_additions_is_left_open(gpu, capfd):
     """JAX still has what the kernel changes of its own addition; otherwise sums take longer, and this says so."""
-    assert arithmetic._unordered_add() is not None
+    triton = arithmetic.triton()
+
+    def kernel(values, _, sums):
+        places = jax.lax.iota(np.int32, 16)
+        arithmetic.Fast.add_at(sums, places, triton.load(values.at[places]), places < 9)
+
+    def added(values, sums):
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((16,), np.float32),
+            input_output_aliases={1: 0},
+            compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
+            debug=True,
+        )(values, sums)
+
+    lowered_for_gpus(jax.jit(added).trace(jnp.ones(16), jnp.ones(16)))
+    (addition,) = [line for line in capfd.readouterr().out.splitlines() if "= tt.atomic_rmw" in line]
+    assert " relaxed," in addition

@@ -316,28 +316,34 @@ def _is_row_sum(equation: Equation) -> bool:
     return like.ndim == 2 and like.shape[1] > 1 and tuple(equation.params["axes"]) == (1,)
 
 
-def _is_lookup(equation: Equation, count: int) -> bool:
-    """Whether it looks rows of a table up, or numbers of a vector."""
-    if equation.primitive.name != "gather":
-        return False
-    table, index = equation.invars
-    numbers, shape = equation.params["dimension_numbers"], table.aval.shape
+def _is_by_row(equation: Equation, count: int, whole: Any, collapsed: Any, mapped: Any) -> bool:
+    """Whether an index, one for each row, says which row of a table is meant, or which number of a vector, and all of it is.
+
+    `whole`, `collapsed` and `mapped` are what gathers and scatters call the axes of a row, of which one is left out, and that of the index.
+    """
+    table, index = equation.invars[:2]
     return (
         not isinstance(index, Literal)
         and index.aval.shape == (count, 1)
         and index.aval.dtype == np.int32
-        and len(shape) in (1, 2)
-        and (len(shape) == 1 or shape[1] <= WIDEST)
-        and tuple(equation.params["slice_sizes"]) == (1, *shape[1:])
-        and tuple(numbers.offset_dims) == tuple(range(1, len(shape)))
-        and tuple(numbers.collapsed_slice_dims) == tuple(numbers.start_index_map) == (0,)
-        and not numbers.operand_batching_dims
-        and (
-            equation.params["mode"] != FILLED
-            or (table.aval.dtype == np.float32 and _is_nan(equation.params["fill_value"]))
-        )
+        and (table.aval.ndim == 1 or (table.aval.ndim == 2 and table.aval.shape[1] <= WIDEST))
+        and tuple(whole) == tuple(range(1, table.aval.ndim))
+        and tuple(collapsed) == tuple(mapped) == (0,)
+        and not equation.params["dimension_numbers"].operand_batching_dims
         and equation.params["mode"] in (IN_BOUNDS, CLIPPED, FILLED)
     )
+
+
+def _is_lookup(equation: Equation, count: int) -> bool:
+    """Whether it looks rows of a table up, or numbers of a vector."""
+    if equation.primitive.name != "gather":
+        return False
+    numbers, table = equation.params["dimension_numbers"], equation.invars[0].aval
+    by_row = _is_by_row(equation, count, numbers.offset_dims, numbers.collapsed_slice_dims, numbers.start_index_map)
+    whole = tuple(equation.params["slice_sizes"]) == (1, *table.shape[1:])
+    if equation.params["mode"] == FILLED and not (table.dtype == np.float32 and _is_nan(equation.params["fill_value"])):
+        return False
+    return by_row and whole
 
 
 def _is_nan(filling: Any) -> bool:
@@ -355,18 +361,7 @@ def _is_addition(equation: Equation, count: int) -> bool:
     """Whether it adds rows to those of a table, or numbers to those of a vector."""
     if equation.primitive.name != "scatter-add":
         return False
-    table, index, values = equation.invars
-    numbers, shape = equation.params["dimension_numbers"], table.aval.shape
-    return (
-        not isinstance(index, Literal)
-        and not isinstance(values, Literal)
-        and index.aval.shape == (count, 1)
-        and index.aval.dtype == np.int32
-        and len(shape) in (1, 2)
-        and values.aval.shape == (count, *shape[1:])
-        and (len(shape) == 1 or shape[1] <= WIDEST)
-        and tuple(numbers.update_window_dims) == tuple(range(1, len(shape)))
-        and tuple(numbers.inserted_window_dims) == tuple(numbers.scatter_dims_to_operand_dims) == (0,)
-        and not numbers.operand_batching_dims
-        and equation.params["mode"] in (IN_BOUNDS, CLIPPED, FILLED)
-    )
+    numbers, (table, _, values) = equation.params["dimension_numbers"], equation.invars
+    mapped = numbers.scatter_dims_to_operand_dims
+    by_row = _is_by_row(equation, count, numbers.update_window_dims, numbers.inserted_window_dims, mapped)
+    return by_row and not isinstance(values, Literal) and values.aval.shape == (count, *table.aval.shape[1:])
