@@ -3,6 +3,7 @@
 import importlib
 import signal
 import sys
+import tracemalloc
 
 import jax.numpy as jnp
 import numpy as np
@@ -154,6 +155,22 @@ def test_a_run_that_is_stopped_in_its_burn_in_has_draws_of_length_zero_and_says_
     assert "3 chains x 0 draws of" in repr(draws)
     for text in (str(draws.summary()), draws._repr_html_()):
         assert "no draws yet: the run was still in its burn-in (num_steps=1,024, burn_in=10,000" in text
+
+
+def test_draws_are_in_memory_once_while_they_are_gathered_too():
+    kernel = ib.sgld(ib.Posterior({"x": dist.Exponential(1.0).expand([100])}))
+    ib.sample(kernel, 0.01, 1_024, progress=False)
+    tracemalloc.start()
+    draws = ib.sample(kernel, 0.01, 20_000, chunk_steps=256, num_chains=2, progress=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.3 * draws.phi["x"].nbytes
+
+
+def test_draws_that_no_memory_holds_are_refused_with_what_helps():
+    kernel = ib.sgld(ib.Posterior({"x": dist.Exponential(1.0).expand([50_000])}))
+    with pytest.raises(MemoryError, match=r"2,000,000,000 draws .* GB .*`thin`.*`store`.*`collect`"):
+        ib.sample(kernel, 0.01, 2_000_000_000, progress=False)
 
 
 def test_truth_values_and_whole_numbers_are_collected_as_floats(float64):

@@ -227,13 +227,15 @@ class Record:
         program: what is run.
         burn_in: first steps whose draws are not kept.
         step_size: one number, one a chain, or the schedule.
+        num_steps: of the whole run.
     """
 
-    def __init__(self, program: Program, burn_in: int, step_size: Any):
+    def __init__(self, program: Program, burn_in: int, step_size: Any, num_steps: int):
         self.program = program
         self.burn_in = burn_in
         self.step_size = step_size
-        self.rows: list[Rows] = []
+        self.most_draws = num_steps // program.thin - burn_in // program.thin
+        self.rows: Rows | None = None  # room for all of them, of which the first `num_draws` are there
         self.counts: list[Counts] = []  # steps done at each kept draw
 
     on_disk = False
@@ -263,15 +265,34 @@ class Record:
                 part, counts = np.flatnonzero(sampled) + skip, as_array(counts)[sampled]
         if not len(counts):
             return
-        mostly = 2 * len(counts) > self.program.chunk_rows
-        # A copy, so that the rest of the chunk's buffer is freed, where that is worth it.
-        kept = jax.tree.map(lambda leaf: np.asarray(leaf)[part] if mostly else np.array(np.asarray(leaf)[part]), rows)
-        self.keep(kept, counts)
+        self.keep(jax.tree.map(lambda leaf: np.asarray(leaf)[part], rows), counts)
 
     def keep(self, rows: Rows, counts: Counts) -> None:
-        """Put kept rows, axes (row, chain), where they belong."""
-        self.rows.append(rows)
+        """Put kept rows, axes (row, chain), where they belong.
+
+        That is into arrays of the size that they will have, so that there is never a second copy of all. The system gives memory to what
+        is written to.
+        """
+        done = self.num_draws
+        if self.rows is None:
+            self.rows = self._room(rows)
+        for whole, part in zip(jax.tree.leaves(self.rows), jax.tree.leaves(rows), strict=True):
+            whole[done : done + len(counts)] = part
         self.counts.append(counts)
+
+    def _room(self, like: Rows) -> Rows:
+        try:
+            return jax.tree.map(lambda leaf: np.empty((self.most_draws, *leaf.shape[1:]), leaf.dtype), like)
+        except MemoryError as error:
+            size = self.most_draws * sum(leaf[0].nbytes for leaf in jax.tree.leaves(like))
+            raise MemoryError(
+                f"The {self.most_draws:,} draws of this run take {size / 1e9:,.0f} GB of memory, more than there is. Keep fewer (`thin`), "
+                "keep them on disk (`store`), or only what you need of them (`collect`)."
+            ) from error
+
+    def _kept(self) -> Rows:
+        count = self.num_draws
+        return jax.tree.map(lambda leaf: leaf[:count], self.rows)
 
     def close(self) -> None:
         """The run is over, well or not: leave everything readable."""
@@ -280,10 +301,9 @@ class Record:
         """What a checkpoint must hold to go on from here."""
         if not self.counts:
             return []
-        self.rows = [jax.tree.map(lambda *parts: np.concatenate(parts), *self.rows)]
         counts = np.concatenate([as_array(counts) for counts in self.counts])
         self.counts = [counts]
-        return [*jax.tree.leaves(self.rows[0]), counts]
+        return [*jax.tree.leaves(self._kept()), counts]
 
     def restore(self, snapshot: list[np.ndarray], phi: PyTree) -> None:
         """Go on from a snapshot; `phi` has the structure of the proxy."""
@@ -291,12 +311,12 @@ class Record:
             *rows, counts = snapshot
             nothing: Any = dict.fromkeys(self.program.kernel.reports, 0.0)
             like = Rows(phi if self.program.keeps_draws else None, nothing)
-            self.rows, self.counts = [jax.tree.unflatten(jax.tree.structure(like), rows)], [counts]
+            self.keep(jax.tree.unflatten(jax.tree.structure(like), rows), counts)
 
     def draws(self, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
         rows, phi = None, None
         if self.counts:
-            rows = jax.tree.map(lambda *parts: np.swapaxes(np.concatenate(parts), 0, 1), *self.rows)
+            rows = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), self._kept())
             phi = rows.phi
         elif self.program.keeps_draws:
             phi = self._no_draws(state)

@@ -170,7 +170,7 @@ class _Run:
         if chunk_steps is not None:
             self.chunk_blocks = max(1, min(self.chunk_blocks, chunk_steps // program.block_steps))
         self.adaptive = chunk_steps is None
-        self.record = Record(program, burn_in, program.schedule or np.asarray(to_host(step_size)))
+        self.record = Record(program, burn_in, program.schedule or np.asarray(to_host(step_size)), num_steps)
         self.checkpointer: Checkpointer | None = None
         self.seconds = 0.0  # of earlier parts of a run that is resumed
         self.monitor: Callable[[int, Any], None] | None = None
@@ -204,7 +204,7 @@ class _Run:
 
             position = None if loaded is None else loaded.position
             self.record = StoredRecord(
-                program, self.burn_in, sizes, store, identity, phi, resume, position, checkpoints=checkpoint is not None
+                program, self.burn_in, sizes, self.num_steps, store, identity, phi, resume, position, checkpoint is not None
             )
         if loaded is None:
             return carry

@@ -122,6 +122,7 @@ class StoredRecord(Record):
         program: Program,
         burn_in: int,
         step_size: Any,
+        num_steps: int,
         url: str | os.PathLike,
         fingerprint: dict,
         phi: PyTree,
@@ -129,7 +130,7 @@ class StoredRecord(Record):
         position: int | None,
         checkpoints: bool,
     ):
-        super().__init__(program, burn_in, step_size)
+        super().__init__(program, burn_in, step_size, num_steps)
         self.store = _Store(os.fspath(url))
         self.place = f"the store {self.store.url}"
         self.waiting: list[tuple[Rows, Counts]] = []
