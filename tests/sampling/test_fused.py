@@ -54,35 +54,35 @@ def ratings(likelihood="poisson", offsets=False):
 
 def both_ways(kernel, theta, batch, step_size=1e-3, chains=1, steps=3, **options):
     """The program, and states after some steps: by it, and by the kernel of the library with the same normals."""
-    alone = chains == 1
     state = kernel.init(theta)
-    if not alone:  # starts and step sizes of their own
-        spread = 1 + 0.03 * np.arange(chains, dtype=np.float32)
-        state = jax.tree.map(lambda leaf: jnp.stack([leaf * factor for factor in spread]).astype(leaf.dtype), state)
-        step_size = step_size * spread
-
-    def advance(noise, state, batch, size):
-        def one(noise, state, size):
-            return kernel.update(noise, state, batch, size, report=False)[0]
-
-        return one(noise, state, size) if alone else jax.vmap(one)(noise, state, size)
-
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), kernel.proxy(state))
+    treedef, batch = jax.tree.structure(like), jax.tree.map(jnp.asarray, batch)
+
+    def advance(noise, state, size):
+        return kernel.update(noise, state, batch, size, report=False)[0]
+
+    program = Fused(advance, like, (state, jnp.asarray(step_size, np.float32)), chains=chains, in_a_row=True, **options)
+
+    def by_hand(words, number, state, size):
+        return advance(jax.tree.unflatten(treedef, normals(words, number, jax.tree.leaves(like))), state, size)
+
     words = jnp.arange(2 * chains, dtype=np.uint32).reshape(chains, 2) + 7
-    batch, size = jax.tree.map(jnp.asarray, batch), jnp.asarray(step_size, np.float32)
-    program = Fused(advance, like, (state, batch, size), alone=alone, in_a_row=True, **options)
-    treedef = jax.tree.structure(like)
-
-    @jax.jit
-    def by_hand(number, state):
-        noise = normals(words, number, jax.tree.leaves(like), alone=alone)
-        return advance(jax.tree.unflatten(treedef, noise), state, batch, size)
-
-    found, expected, left = state, state, program.begin(state, batch, size)
-    step = jax.jit(lambda number, left, state: program(words, number, left, state, batch, size))
-    for number in range(steps):
-        found, left = step(jnp.asarray(number), left, found)
-        expected = by_hand(jnp.asarray(number), expected)
+    spread = 1 + 0.03 * np.arange(chains, dtype=np.float32)  # starts and step sizes of their own
+    states = jax.tree.map(lambda leaf: jnp.stack([leaf * factor for factor in spread]).astype(leaf.dtype), state)
+    sizes = jnp.asarray(step_size * spread, np.float32)
+    step, expect, begin = (
+        jax.vmap(program, (0, None, 0, 0, 0)),
+        jax.vmap(by_hand, (0, None, 0, 0)),
+        jax.vmap(program.begin),
+    )
+    if chains == 1:  # which go without the axis
+        words, sizes = words[0], sizes[0]
+        states, step, expect, begin = state, program, by_hand, program.begin
+    step, expect = jax.jit(step), jax.jit(expect)
+    found, expected, left = states, states, begin(states, sizes)
+    for number in map(jnp.asarray, range(steps)):
+        found, left = step(words, number, left, found, sizes)
+        expected = expect(words, number, expected, sizes)
     return program, found, expected
 
 
@@ -325,10 +325,10 @@ def test_they_can_be_turned_off(gpu, interpreted, kernels, monkeypatch):
 
 
 def test_leaves_chains_and_steps_have_noise_of_their_own():
-    like = [jax.ShapeDtypeStruct((2, size), np.float32) for size in (5_000, 700, 3_000)]
-    words = jnp.asarray([[1, 2], [1, 3]], np.uint32)
-    draws = [np.asarray(leaf) for step in (0, 1) for leaf in normals(words, jnp.asarray(step), like, alone=False)]
-    everything = np.concatenate([chain for leaf in draws for chain in leaf])
+    like = [jax.ShapeDtypeStruct((size,), np.float32) for size in (5_000, 700, 3_000)]
+    keys = [jnp.asarray(words, np.uint32) for words in ([1, 2], [1, 3])]
+    draws = [normals(words, jnp.asarray(step), like) for words in keys for step in (0, 1)]
+    everything = np.concatenate(jax.tree.leaves(draws))
     assert len(np.unique(everything)) > 0.999 * everything.size
     assert scipy.stats.kstest(everything, "norm").pvalue > 1e-3
 
@@ -369,7 +369,7 @@ def lowered_for_gpus(traced):
         pytest.skip("this JAX lowers kernels for GPUs only where there is one")
 
 
-def kernels_in(kernel, theta, batch=None, **options):
+def kernels_in(kernel, theta, batch=None, chains=1, **options):
     """How many kernels a step has, lowered for NVIDIA GPUs."""
     state, batch = kernel.init(theta), jax.tree.map(jnp.asarray, batch or {})
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), kernel.proxy(state))
@@ -377,8 +377,15 @@ def kernels_in(kernel, theta, batch=None, **options):
     def advance(noise, state):
         return kernel.update(noise, state, batch, 1e-3, False)[0]
 
-    program = Fused(advance, like, (state,), alone=True, **options)
-    step = jax.jit(lambda words, state: program(words, jnp.asarray(0), program.begin(state), state))
-    text = lowered_for_gpus(step.trace(jnp.zeros((1, 2), np.uint32), state))
+    program = Fused(advance, like, (state,), chains=chains, **options)
+
+    def step(words, state):
+        return program(words, jnp.asarray(0), program.begin(state), state)
+
+    words = jnp.zeros(2, np.uint32)
+    if chains > 1:
+        step = jax.vmap(step)
+        words, state = jax.tree.map(lambda leaf: jnp.stack([leaf] * chains), (words, state))
+    text = lowered_for_gpus(jax.jit(step).trace(words, state))
     assert "maxnum" not in text  # which makes a number of what is none
     return text.count("xla.gpu.triton")

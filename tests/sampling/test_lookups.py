@@ -32,8 +32,9 @@ def poisson(theta, batch):
 
 @pytest.mark.parametrize("make", [ib.sgld, ib.baselines.mirror, ib.leimkuhler_matthews])
 @pytest.mark.parametrize("likelihood", ["poisson", "gaussian", "binomial"])
-def test_factorisations(likelihood, make, gpu, interpreted):
-    program, found, expected = both_ways(make(ratings(likelihood)[0]), *ratings(likelihood)[1:])
+@pytest.mark.parametrize("chains", [1, 3])
+def test_factorisations(likelihood, make, chains, gpu, interpreted):
+    program, found, expected = both_ways(make(ratings(likelihood)[0]), *ratings(likelihood)[1:], chains=chains)
     assert len(program.lookups.sums) == 2
     assert not any(equation.primitive.name in ("gather", "scatter-add") for equation in program.head)
     assert_same(found, expected)
@@ -117,14 +118,15 @@ def test_one_table_looked_up_twice(gpu, interpreted):
     assert_same(found, expected)
 
 
-def test_what_xla_needs_of_the_rows_is_written(gpu, interpreted):
+@pytest.mark.parametrize("chains", [1, 2])
+def test_what_xla_needs_of_the_rows_is_written(chains, gpu, interpreted):
     """A scale that all the data share: its gradient is a sum over what each row has made."""
 
     def log_likelihood(theta, batch):
         return dist.Normal(jnp.sum(theta["w"][batch["row"]], axis=1), theta["scale"]).log_prob(batch["y"])
 
     posterior, theta, batch = effects(log_likelihood, scale=dist.Gamma(2.0, 2.0))
-    program, found, expected = both_ways(ib.sgld(posterior), theta | {"scale": np.float32(1.5)}, batch)
+    program, found, expected = both_ways(ib.sgld(posterior), theta | {"scale": np.float32(1.5)}, batch, chains=chains)
     assert len(program.lookups.outputs) >= 1
     assert_same(found, expected)
 
@@ -236,24 +238,26 @@ def test_a_step_that_has_left_the_numbers_says_so(gpu, interpreted):
     assert bad.sum() == 1
 
 
-def test_data_are_cut_in_the_kernel(gpu, interpreted, kernels):
+@pytest.mark.parametrize("chains", [1, 2])
+def test_data_are_cut_in_the_kernel(chains, gpu, interpreted, kernels):
     """A run's minibatches are slices of arrays, which nothing copies."""
     seen = []
     with pytest.MonkeyPatch.context() as patch:
         kernel = ib.sampling.lookups.Lookups._kernel
         patch.setattr(ib.sampling.lookups.Lookups, "_kernel", lambda self, *a: seen.append(self) or kernel(self, *a))
         patch.setattr("inbounds.sampling.program.WORTH_UNROLLING", 1)
-        run(40)
+        run(40, num_chains=chains)
     assert seen
     assert all(len(lookups.sliced) == 3 and not lookups.rows for lookups in seen)
 
 
-def test_triton_takes_them(gpu):
+@pytest.mark.parametrize("chains", [1, 3])
+def test_triton_takes_them(chains, gpu):
     def one_row(theta, batch):
         return -jnp.square(jnp.sum(theta["w"][jnp.zeros_like(batch["row"])], axis=1) - theta["w"][batch["row"]][:, 0])
 
     for posterior, theta, batch in (ratings(), ratings("gaussian"), effects(poisson), effects(one_row)):
-        assert kernels_in(ib.sgld(posterior), theta, batch, in_a_row=True) == 2
+        assert kernels_in(ib.sgld(posterior), theta, batch, chains, in_a_row=True) == 2
 
 
 def test_the_order_of_additions_is_left_open(gpu, capfd):

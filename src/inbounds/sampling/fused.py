@@ -14,7 +14,7 @@ that variable.
 
 In a loop each step leaves something for the next. The gradient of a table of which a step looks up few rows is a sum into zeros: the
 kernel, which reads it, writes zeros in its place, where XLA would fill them in once in a turn of the loop and copy them for every other
-step of it. The sum itself is another kernel, of one chain (`lookups`). And theta, which products of matrices want in memory, is written along
+step of it. The sum itself is another kernel (`lookups`). And theta, which products of matrices want in memory, is written along
 with phi.
 """
 
@@ -98,7 +98,7 @@ def quietly(function: Callable) -> Callable:
 @quietly
 def _works() -> bool:
     like = jax.ShapeDtypeStruct((-(-LARGE // 32), 32), np.float32)
-    words, number = np.asarray([[3, 5]], np.uint32), np.asarray(7)
+    words, number = np.asarray([3, 5], np.uint32), np.asarray(7)
     rows = np.arange(1_000, dtype=np.int32) % 20
 
     def step(noise, x):
@@ -107,8 +107,8 @@ def _works() -> bool:
         return jnp.exp(x) * noise + 1 / (1 + jnp.exp(-jnp.clip(jnp.maximum(x, -3.0), -2.0, 2.0))) + 1e-3 * sums
 
     def both(words, number, x):
-        kernels = Fused(step, like, (x,), alone=True, in_a_row=True)
-        drawn = normals(words, number, [like], alone=True)[0]
+        kernels = Fused(step, like, (x,), in_a_row=True)
+        drawn = normals(words, number, [like])[0]
         return kernels(words, number, kernels.begin(x), x)[0], step(drawn, x)
 
     x = np.append(np.linspace(-4, 4, like.size - 1), np.nan).astype(np.float32).reshape(like.shape)
@@ -116,9 +116,8 @@ def _works() -> bool:
     return bool(np.isnan(found[-1]) and np.all(np.abs(found - wanted)[:-1] <= 1e-4 * (1 + np.abs(wanted[:-1]))))
 
 
-# What a variable of a traced step is to the numbers of one that moves: as many, in the same order; the same one for all of them; one for each
-# chain. Nothing of that: None.
-VECTOR, CHAIN, UNIFORM = "vector", "chain", "uniform"
+# What a variable of a traced step is to the numbers of one that moves: as many, in the same order; the same one for all of them. Neither: None.
+VECTOR, UNIFORM = "vector", "uniform"
 
 
 class Broadcast(NamedTuple):
@@ -161,7 +160,7 @@ class Tail(NamedTuple):
 
     place: int  # of its noise among that of all
     noise: Var
-    size: int  # numbers of one chain
+    size: int
     equations: list[Equation]
     arrays: list[Var]
     broadcasts: list[Broadcast]
@@ -179,23 +178,24 @@ class Tail(NamedTuple):
 
 
 class Fused:
-    """`function(noise, *arguments)`, with the noise of large leaves made and used up in kernels.
+    """`function(noise, *arguments)`, with the noise of large leaves made and used up in kernels. For several chains, `jax.vmap` it.
 
     Args:
         function: of a tree of standard normals and of other trees, the first of them the state; returns the next state, and maybe more.
-        noise: shapes of the normals; the first axis is the chain unless they are of one chain `alone`.
-        arguments: what it will be called with.
+        noise: shapes of the normals.
+        arguments: what it will be called with, or the like of it.
+        chains: over which it will be mapped. What counts as large is all of them.
         in_a_row: calls follow one another, and each leaves for the next what that can use.
     """
 
-    def __init__(self, function: Callable, noise: PyTree, arguments: tuple, *, alone: bool, in_a_row: bool = False):
-        self.alone = alone
+    def __init__(self, function: Callable, noise: PyTree, arguments: tuple, *, chains: int = 1, in_a_row: bool = False):
+        self.chains = chains
         self.noise = jax.tree.leaves(noise)
         self.closed, self.result = _inlined(function, noise, arguments)
         jaxpr = self.closed.jaxpr
         self.state = jaxpr.invars[len(self.noise) :][: len(jax.tree.leaves(arguments[0]))]
         self.made_by = {variable: equation for equation in jaxpr.eqns for variable in equation.outvars}
-        large = [at for at, leaf in enumerate(self.noise) if leaf.size >= LARGE and leaf.dtype == np.float32]
+        large = [at for at, leaf in enumerate(self.noise) if chains * leaf.size >= LARGE and leaf.dtype == np.float32]
         # What prints, or calls back, is left as it is.
         self.tails = [] if self.closed.effects else [tail for at in large if (tail := self._tail(at)) is not None]
         self.lookups: Lookups | None = None
@@ -204,12 +204,8 @@ class Fused:
             self.tails = [tail._replace(sums=self._sums_into_zeros(tail)) for tail in self.tails]
             self.tails = [self._with_ahead(tail) for tail in self.tails]
             self._leave_to_xla()
-            self.lookups = self._lookups() if alone else None
+            self.lookups = self._lookups()
             self._leave_to_xla()
-
-    @property
-    def _chains(self) -> int:
-        return 1 if self.alone else self.noise[0].shape[0]
 
     def begin(self, *arguments: PyTree) -> list[jax.Array]:
         """What the first of calls in a row is left."""
@@ -223,10 +219,10 @@ class Fused:
         return left
 
     def __call__(self, words: jax.Array, number: jax.Array, left: list[jax.Array], *arguments: PyTree) -> tuple:
-        """(what `function` returns, what is left for the next call) of step `number`, under the chains' keys, of shape (chains, 2)."""
+        """(what `function` returns, what is left for the next call) of step `number`, under the two words of a key."""
         jaxpr, env = self.closed.jaxpr, dict(zip(self.closed.jaxpr.constvars, self.closed.consts, strict=True))
         env |= zip(jaxpr.invars[len(self.noise) :], jax.tree.leaves(arguments), strict=True)
-        drawn = normals(words, number, self.noise, alone=self.alone) if self.reads else []
+        drawn = normals(words, number, self.noise) if self.reads else []
         env |= {jaxpr.invars[place]: drawn[place] for place in self.reads}
         env |= zip((v for tail in self.tails for v in (*tail.sums, *tail.ahead)), left, strict=True)
         self._evaluate(self.head[: self.before], env)
@@ -251,7 +247,7 @@ class Fused:
         """The equations between the noise of one leaf and the outputs that depend on it; None where they do more than move it."""
         jaxpr = self.closed.jaxpr
         own, size = jaxpr.invars[place], self.noise[place].size
-        if size > LARGEST_INDEX - 2 * HALF:
+        if self.chains * (size + 2 * HALF) > LARGEST_INDEX:
             return None
         noisy, elsewhere = {own}, set(jaxpr.invars[: len(self.noise)]) - {own}
         for equation in jaxpr.eqns:
@@ -287,32 +283,20 @@ class Fused:
         inputs = sorted(inputs, key=order.__getitem__)
         arrays, scalars = ([v for v in inputs if (kinds[v] == VECTOR) is many] for many in (True, False))
         olds = [self.state[at] for at in outputs]
-        return Tail(place, own, size // self._chains, equations, arrays, list(broadcasts), scalars, outputs, olds)
+        return Tail(place, own, size, equations, arrays, list(broadcasts), scalars, outputs, olds)
 
     def _kinds(self, size: int) -> dict[Any, str | None]:
         """What every variable is to one of this size."""
-        chains = self._chains
 
         def by_shape(variable: Any) -> str | None:
-            if variable.aval.size in (1, size):
-                return UNIFORM if variable.aval.size == 1 else VECTOR
-            return CHAIN if variable.aval.shape == (chains, *[1] * (variable.aval.ndim - 1)) else None
+            return {1: UNIFORM, size: VECTOR}.get(variable.aval.size)
 
         jaxpr = self.closed.jaxpr
         kinds: dict[Any, str | None] = {v: by_shape(v) for v in (*jaxpr.invars, *jaxpr.constvars)}
         for equation in jaxpr.eqns:
             kinds |= {v: by_shape(v) for v in equation.outvars}
-            if not is_elementwise(equation):
-                continue
-            inputs = [UNIFORM if isinstance(v, Literal) else kinds[v] for v in equation.invars]
-            (result,) = equation.outvars
-            if None in inputs or VECTOR in inputs:
-                kinds[result] = by_shape(result)
-            elif CHAIN in inputs:
-                first = equation.params.get("broadcast_dimensions", (0,))[:1]
-                kinds[result] = CHAIN if first == (0,) and result.aval.shape[:1] == (chains,) else by_shape(result)
-            else:
-                kinds[result] = UNIFORM
+            if is_elementwise(equation) and all(isinstance(v, Literal) or kinds[v] == UNIFORM for v in equation.invars):
+                kinds[equation.outvars[0]] = UNIFORM  # also where it is broadcast
         return kinds
 
     def _leave_to_xla(self) -> None:
@@ -341,7 +325,7 @@ class Fused:
     def _lookups(self) -> Lookups | None:
         """The kernel that makes the sums of rows, unless XLA would have to look the same rows up for something else."""
         sums = {v for tail in self.tails for v in tail.sums}
-        found = Lookups.of(self.head, sums, self._is_written, self._ahead) if sums else None
+        found = Lookups.of(self.head, sums, self._is_written, self._ahead, self.chains) if sums else None
         if found is None:
             return None
         made = found.looked_up
@@ -375,7 +359,7 @@ class Fused:
 
         Sums, and look-ups of rows, make theta as they go: that takes less than to write it, even where the rows are as many as the table has.
         """
-        kinds = self._kinds(tail.size * self._chains)
+        kinds = self._kinds(tail.size)
         made: dict[Var, Equation] = {}
         for equation in self.head:
             known = all(isinstance(v, Literal) or v in tail.olds or v in made for v in equation.invars)
@@ -411,8 +395,8 @@ class Fused:
         """The outputs of all the large variables, by their places, and what the next call is left."""
         from jax.experimental import pallas as pl
 
-        offsets = _offsets(self.noise, self.alone)
-        operands, results = [words.reshape(-1), number.reshape(1)], list[Var]()
+        offsets = _offsets(self.noise)
+        operands, results = [words, number.reshape(1)], list[Var]()
         aliases, parts = dict[int, int](), list[Part]()
         for tail in self.tails:
             places = {v: len(operands) + at for at, v in enumerate(tail.arrays)}
@@ -425,7 +409,7 @@ class Fused:
         moved = pl.pallas_call(
             partial(_kernel, parts, Plain if INTERPRETED else Fast),
             out_shape=[jax.ShapeDtypeStruct((v.aval.size,), np.float32) for v in results],
-            grid=(parts[-1].end, self._chains),
+            grid=(parts[-1].end,),
             input_output_aliases=aliases,
             name="move",
             interpret=INTERPRETED,
@@ -446,39 +430,38 @@ class Part(NamedTuple):
 
 
 def _kernel(parts: list[Part], arithmetic: type[Plain], words: Any, number: Any, *refs: Any) -> None:
-    """One block of one chain."""
+    """One block of numbers."""
     from jax.experimental import pallas as pl
 
-    block, chain = pl.program_id(0), pl.program_id(1)
+    block = pl.program_id(0)
     left = iter(refs)
     inputs = [[next(left) for _ in part.tail.inputs] for part in parts]
     outputs = [[next(left) for _ in (*part.tail.outputs, *part.tail.sums, *part.tail.ahead)] for part in parts]
     for part, own_inputs, own_outputs in zip(parts, inputs, outputs, strict=True):
-        move = partial(_move, part, arithmetic, words, number, block - part.first, chain, own_inputs, own_outputs)
+        move = partial(_move, part, arithmetic, words, number, block - part.first, own_inputs, own_outputs)
         if len(parts) == 1:
             move()
         else:
             pl.when((part.first <= block) & (block < part.end))(move)
 
 
-def _move(part, arithmetic, words, number, block, chain, inputs, outputs) -> None:
+def _move(part, arithmetic, words, number, block, inputs, outputs) -> None:
     """Two halves, whose normals are made of the two words of as many counters."""
     from jax.experimental import pallas as pl
 
     tail, lane = part.tail, lax.iota(np.int32, HALF)
     counter = (part.offset + block * HALF + lane).astype(np.uint32)
     step = jnp.full_like(counter, number[0].astype(np.uint32))
-    noise = arithmetic.normals(*threefry(words[2 * chain], words[2 * chain + 1], step, counter))
+    noise = arithmetic.normals(*threefry(words[0], words[1], step, counter))
     for half in (0, 1):
         start = block * (2 * HALF) + half * HALF
         inside = None if tail.size % (2 * HALF) == 0 else start + lane < tail.size
-        first = chain * tail.size + start
-        place = pl.ds(first, HALF)
+        place = pl.ds(start, HALF)
         refs = iter(inputs)
         env: dict[Any, Any] = {tail.noise: noise[half]}
         env |= {v: triton().load(next(refs).at[place], mask=inside) for v in tail.arrays}
-        env |= {b: triton().load(next(refs).at[b.places(first + lane)], mask=inside) for b in tail.broadcasts}
-        env |= {v: ref[0 if ref.shape == (1,) else chain] for v, ref in zip(tail.scalars, refs, strict=True)}
+        env |= {b: triton().load(next(refs).at[b.places(start + lane)], mask=inside) for b in tail.broadcasts}
+        env |= {v: ref[0] for v, ref in zip(tail.scalars, refs, strict=True)}
         env |= {v: env[v] != 0 for v in (*tail.arrays, *tail.scalars) if v.aval.dtype == bool}
         values = _compute(tail.equations, list(tail.outputs.values()), env, arithmetic)
         news = dict(zip(tail.olds, values, strict=True))
@@ -502,27 +485,23 @@ def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithm
     return [jnp.broadcast_to(settled(env[v]), (HALF,)) for v in outputs]
 
 
-def normals(words: jax.Array, number: jax.Array, like: Sequence, *, alone: bool) -> list[jax.Array]:
+def normals(words: jax.Array, number: jax.Array, like: Sequence) -> list[jax.Array]:
     """The normals of step `number`, as the kernels make them."""
     drawn = []
-    for leaf, offset in zip(like, _offsets(like, alone), strict=True):
-        size = leaf.size if alone else leaf.size // leaf.shape[0]
-        blocks = -(-size // (2 * HALF))
+    for leaf, offset in zip(like, _offsets(like), strict=True):
+        blocks = -(-leaf.size // (2 * HALF))
         counter = offset + lax.iota(np.uint32, blocks * HALF)
-
-        def of_chain(key, counter=counter, blocks=blocks, size=size):
-            step = jnp.full_like(counter, number.astype(np.uint32))
-            pair = of_two_words(*threefry(key[0], key[1], step, counter))
-            return jnp.stack([normals.reshape(blocks, HALF) for normals in pair], axis=1).reshape(-1)[:size]
-
-        drawn.append(jax.vmap(of_chain)(words).reshape(leaf.shape))
+        step = jnp.full_like(counter, number.astype(np.uint32))
+        pair = of_two_words(*threefry(words[0], words[1], step, counter))
+        both = jnp.stack([normals.reshape(blocks, HALF) for normals in pair], axis=1)
+        drawn.append(both.reshape(-1)[: leaf.size].reshape(leaf.shape))
     return drawn
 
 
-def _offsets(like: Sequence, alone: bool) -> list[int]:
+def _offsets(like: Sequence) -> list[int]:
     """Where the counters of each leaf begin: no two leaves share one."""
-    sizes = [leaf.size if alone else leaf.size // leaf.shape[0] for leaf in like]
-    return [sum(-(-size // (2 * HALF)) * HALF for size in sizes[:place]) for place in range(len(sizes))]
+    counters = [-(-leaf.size // (2 * HALF)) * HALF for leaf in like]
+    return [sum(counters[:place]) for place in range(len(counters))]
 
 
 # -- programs as data ----------------------------------------------------------------------------------------------
@@ -583,4 +562,4 @@ def _fits(equation: Equation, kinds: dict) -> bool:
     if kind == VECTOR and any(k in (None, VECTOR) for k in inputs):
         small = [v for v, k in zip(equation.invars, inputs, strict=True) if k is None]
         return all(Broadcast.of(equation, v) is not None and v.aval.dtype == np.float32 for v in small)
-    return None not in inputs and kind == min(inputs, key=(VECTOR, CHAIN, UNIFORM).index)
+    return None not in inputs and kind == (VECTOR if VECTOR in inputs else UNIFORM)

@@ -78,11 +78,16 @@ class Lookups:
 
     @classmethod
     def of(
-        cls, head: list[Equation], sums: Iterable[Var], is_written: Callable[[Var], bool], given: set[Var]
+        cls,
+        head: list[Equation],
+        sums: Iterable[Var],
+        is_written: Callable[[Var], bool],
+        given: set[Var],
+        chains: int = 1,
     ) -> Lookups | None:
         """The kernel that adds to `sums`, of equations that XLA would do before the large variables move; None where there is none.
 
-        `is_written` says what lies in memory, and `given` is what a step is left by the one before.
+        `is_written` says what lies in memory, `given` is what a step is left by the one before, and `chains` do it side by side.
         """
         wanted, made_by = set(sums), {v: equation for equation in head for v in equation.outvars}
         additions = [equation for equation in head if is_in(equation.outvars[0], wanted)]
@@ -126,7 +131,7 @@ class Lookups:
         arrays = [*tables, *sliced, *rows]
         if not all(_is_row(v, count) for v in rows) or not all(v in given or is_written(v) for v in arrays):
             return None
-        if any(v.aval.dtype.name not in PASSED or v.aval.size > LARGEST_INDEX for v in (*arrays, *scalars)):
+        if any(v.aval.dtype.name not in PASSED or chains * v.aval.size > LARGEST_INDEX for v in (*arrays, *scalars)):
             return None
         equations = [equation for equation in head if id(equation) in taken]
         found = cls(count, equations, table_equations, additions, list(tables), list(sliced), rows, scalars, [])

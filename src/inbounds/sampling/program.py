@@ -383,28 +383,38 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     def dress(tree):
         return jax.tree.map(lambda leaf: leaf[None], tree) if alone else tree
 
-    def chained(shape):
-        return shape if alone else (program.num_chains, *shape)
+    def of_one_chain(state, plan, size):
+        size = size if size.ndim == 0 else size[0]
+        return (state, shed(plan), size) if alone else (*jax.tree.map(lambda leaf: leaf[0], (state, plan)), size)
 
     def stepper(report, *arguments, in_a_row=False):
         """What makes a step, (number, left, state, plan, step size) -> ((state, info), left), and what the first one is left."""
 
-        def advance(noise, state, plan, size):
-            if not alone:
-                return _step(program, state, noise, plan, arrays, size, report)
-            return _step_of_one(program, state, noise, shed(plan), arrays, size if size.ndim == 0 else size[0], report)
+        def one(noise, state, plan, size):
+            return _step_of_one(program, state, noise, plan, arrays, size, report)
 
-        def plain(number, left, *arguments):
-            noise = draw(keys.noise[0], number) if alone else jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
-            return advance(noise, *arguments), left
+        def plain(number, left, state, plan, size):
+            if alone:
+                return one(draw(keys.noise[0], number), *of_one_chain(state, plan, size)), left
+            noise = jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
+            return _step(program, state, noise, plan, arrays, size, report), left
 
         if not program.fuses:
             return plain, []
-        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(chained(leaf.shape), leaf.dtype), phi)
-        moves = fused.Fused(advance, shapes, arguments, alone=alone, in_a_row=in_a_row)
+        like = jax.eval_shape(of_one_chain, *arguments)
+        moves = fused.Fused(one, phi, like, chains=program.num_chains, in_a_row=in_a_row)
         if not moves.tails:
             return plain, []
-        return partial(moves, jax.random.key_data(keys.noise)), moves.begin(*arguments)
+        words = jax.random.key_data(keys.noise)
+        if alone:
+
+            def step(number, left, *arguments):
+                return moves(words[0], number, left, *of_one_chain(*arguments))
+
+            return step, moves.begin(*of_one_chain(*arguments))
+        own = (0, 0, 0 if arguments[-1].ndim else None)
+        every = jax.vmap(moves, in_axes=(0, None, 0, *own))
+        return partial(every, words), jax.vmap(moves.begin, in_axes=own)(*arguments)
 
     def of_step(inputs):
         number, plan, size = inputs
