@@ -2,7 +2,7 @@
 
     python benchmarks/accelerator.py [--small] [--out benchmarks/results/accelerator.json]
 
-Three models that fill it: the factorisation of ratings of MovieLens 10M's shape (generated; minibatches of 10,000), the binary network
+Three models that fill it: the factorisation of ratings of MovieLens 10M's and 1M's shape (generated; minibatches of 10,000), the binary network
 784-50-10 (minibatches of 100 of 60,000 rows), and 10^7 bare parameters; and some that do not: logistic regression with 50 coefficients
 (minibatches of 1,000 of 100,000 rows), one positive number, 10^4 and 10^5 of them. Time a step is the slope between a short and a long
 run through `ib.sample`, so that starts and results do not count. The *floor* is the time in which the state can be read and written once
@@ -46,7 +46,7 @@ def ratings_rows(shape, ranks):
             "softplus, 8 chains": (ib.sgld(posterior, "softplus"), 8),
         }
         for name, (kernel, chains) in kernels.items():
-            yield f"ratings, rank {rank}: {name}", kernel, model.start, 10_000, 12 * 10_000, chains
+            yield f"ratings ({shape}), rank {rank}: {name}", kernel, model.start, 10_000, 12 * 10_000, chains
 
 
 def network_rows(rows, chain_counts):
@@ -173,6 +173,7 @@ def main() -> None:
     else:
         sources = (
             ratings_rows("10m", (20, 50)),
+            ratings_rows("1m", (20,)),
             network_rows(60_000, (1, 10, 100)),
             bare_rows(10**7),
             small_rows(100_000),

@@ -15,12 +15,14 @@ def gpu(monkeypatch):
         if name.startswith("inbounds") and hasattr(module, "default_platform"):
             monkeypatch.setattr(module, "default_platform", lambda: "gpu")
     monkeypatch.setattr(fused, "LARGE", 1_000)
+    monkeypatch.setattr(fused, "WORTH_A_PART", 1_000)
 
 
 @pytest.fixture
 def interpreted(monkeypatch):
     monkeypatch.setattr("inbounds.sampling.program.SMALL", 1_000)
     monkeypatch.setattr(fused, "LARGE", 1_000)
+    monkeypatch.setattr(fused, "WORTH_A_PART", 1_000)
     monkeypatch.setattr(fused, "INTERPRETED", jax.default_backend() != "gpu")  # on a GPU, the real ones
     fused.available.cache_clear()
     fused.available(jax.default_backend())  # asks the device now, and not in a test that counts kernels or breaks them

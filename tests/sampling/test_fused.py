@@ -237,8 +237,19 @@ def run(steps, **settings):
     )  # fmt: skip
 
 
+def test_small_variables_beside_large_ones_have_a_part_of_the_kernel(gpu, interpreted, monkeypatch):
+    priors = {name: dist.Gamma(2.0, 3.0).expand([size]) for name, size in {"x": SIZE, "y": 300, "z": 20}.items()}
+    theta = {name: np.full(prior.shape(), 0.5, np.float32) for name, prior in priors.items()}
+    monkeypatch.setattr(fused, "WORTH_A_PART", 100)
+    program, found, expected = both_ways(ib.sgld(ib.Posterior(priors)), theta, {})
+    assert [tail.size for tail in program.tails] == [SIZE, 300]
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("large", [1_000, 10**9])
 @pytest.mark.parametrize("chains", [1, 2])
-def test_draws_do_not_depend_on_how_a_run_is_cut(chains, gpu, interpreted, kernels, monkeypatch):
+def test_draws_do_not_depend_on_how_a_run_is_cut(chains, large, gpu, interpreted, kernels, monkeypatch):
+    monkeypatch.setattr(fused, "LARGE", large)
     monkeypatch.setattr(Program, "unroll", 4)
     whole = run(40, num_chains=chains).theta
     assert not any(np.array_equal(whole["W"][:, 0], whole["W"][:, k]) for k in (1, 2, 3))

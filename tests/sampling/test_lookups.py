@@ -8,9 +8,9 @@ import pytest
 from jax.experimental import pallas as pl
 
 import inbounds as ib
-from inbounds.sampling import arithmetic
+from inbounds.sampling import arithmetic, fused
 
-from .test_fused import assert_same, both_ways, kernels_in, lowered_for_gpus, ratings, run
+from .test_fused import assert_same, bare, both_ways, kernels_in, lowered_for_gpus, ratings, regression, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
 
@@ -38,6 +38,17 @@ def test_factorisations(likelihood, make, chains, gpu, interpreted):
     assert len(program.lookups.sums) == 2
     assert not any(equation.primitive.name in ("gather", "scatter-add") for equation in program.head)
     assert_same(found, expected)
+
+
+def test_two_tables_pay_for_few_numbers_too(gpu, interpreted, monkeypatch):
+    monkeypatch.setattr(fused, "LARGE", 10**9)
+    program, found, expected = both_ways(ib.sgld(ratings()[0]), *ratings()[1:])
+    assert program.pays
+    assert_same(found, expected)
+    for posterior, theta, batch in (effects(poisson), bare("softplus"), regression()):
+        program, _, _ = both_ways(ib.sgld(posterior), theta, batch)
+        assert program.tails
+        assert not program.pays
 
 
 @pytest.mark.parametrize("transform", ["softplus", "icll", "integrated_probit", "exp"])

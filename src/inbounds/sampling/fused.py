@@ -54,7 +54,8 @@ from inbounds.sampling.arithmetic import (
 from inbounds.sampling.lookups import Lookups
 from inbounds.trees import PyTree
 
-LARGE = 2**17  # numbers of a variable, in all the chains, from which on a kernel of its own pays
+LARGE = 2**17  # numbers of all the variables, in all the chains, from which on a kernel of our own pays in any case
+WORTH_A_PART = 2**10  # numbers of one of them, for which it then has a part
 HALF = 512  # numbers of half a block: one word of each counter is for the first half, one for the second
 WARPS = 4  # of threads, for a block
 SWITCH = "INBOUNDS_KERNELS"  # the environment variable that turns them off
@@ -104,7 +105,9 @@ def _works() -> bool:
     def step(noise, x):
         looked_up = jnp.exp(-x).at[rows].get(mode="clip")
         sums = jnp.zeros_like(x).at[rows].add(looked_up * jnp.sum(looked_up, axis=1, keepdims=True), mode="clip")
-        return jnp.exp(x) * noise + 1 / (1 + jnp.exp(-jnp.clip(jnp.maximum(x, -3.0), -2.0, 2.0))) + 1e-3 * sums
+        return (
+            jnp.exp(-jnp.abs(x)) * noise + 1 / (1 + jnp.exp(-jnp.clip(jnp.maximum(x, -3.0), -2.0, 2.0))) + 1e-3 * sums
+        )
 
     def both(words, number, x):
         kernels = Fused(step, like, (x,), in_a_row=True)
@@ -195,7 +198,9 @@ class Fused:
         jaxpr = self.closed.jaxpr
         self.state = jaxpr.invars[len(self.noise) :][: len(jax.tree.leaves(arguments[0]))]
         self.made_by = {variable: equation for equation in jaxpr.eqns for variable in equation.outvars}
-        large = [at for at, leaf in enumerate(self.noise) if chains * leaf.size >= LARGE and leaf.dtype == np.float32]
+        large = [
+            at for at, leaf in enumerate(self.noise) if chains * leaf.size >= WORTH_A_PART and leaf.dtype == np.float32
+        ]
         # What prints, or calls back, is left as it is.
         self.tails = [] if self.closed.effects else [tail for at in large if (tail := self._tail(at)) is not None]
         self.lookups: Lookups | None = None
@@ -206,6 +211,12 @@ class Fused:
             self._leave_to_xla()
             self.lookups = self._lookups()
             self._leave_to_xla()
+
+    @property
+    def pays(self) -> bool:
+        """Whether the kernels are faster than XLA's. Those of few numbers are as short as a launch is: only one in the place of three is."""
+        large = self.chains * sum(leaf.size for leaf in self.noise) >= LARGE
+        return bool(self.tails) and (large or (self.lookups is not None and len(self.lookups.sums) > 1))
 
     def begin(self, *arguments: PyTree) -> list[jax.Array]:
         """What the first of calls in a row is left."""

@@ -117,10 +117,9 @@ class Program:
 
     @property
     def fuses(self) -> bool:
-        """Whether kernels of our own are to move the large variables, if there are any."""
-        large = not self.small and self.dimension * self.num_chains >= fused.LARGE
-        wanted = self.kernel.posterior.own_kernels and large and self.kernel.noise == "normal" and self.layout is None
-        return wanted and fused.available(platform_of(self.layout))
+        """Whether kernels of our own are to move the large variables, if there are any and that pays."""
+        wanted = self.kernel.posterior.own_kernels and not self.small and self.layout is None
+        return wanted and self.kernel.noise == "normal" and fused.available(platform_of(self.layout))
 
     @property
     def plan_numbers(self) -> int:
@@ -369,52 +368,12 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     kernel, length, alone = program.kernel, program.block_steps, program.num_chains == 1
     steps = first + jnp.arange(length)
     plan = _for_every_chain(program, lambda key: program.source.plan(key, steps), keys.batch)
-    phi = jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
-
-    def draw(key, number):
-        key = jax.random.fold_in(key, number)
-        if kernel.noise != "normal":
-            return key
-        return trees.normal_like(key, phi) if program.layout is None else program.layout.normal_like(key, phi)
 
     def shed(tree):
         return jax.tree.map(lambda leaf: leaf[0], tree) if alone else tree
 
     def dress(tree):
         return jax.tree.map(lambda leaf: leaf[None], tree) if alone else tree
-
-    def of_one_chain(state, plan, size):
-        size = size if size.ndim == 0 else size[0]
-        return (state, shed(plan), size) if alone else (*jax.tree.map(lambda leaf: leaf[0], (state, plan)), size)
-
-    def stepper(report, *arguments, in_a_row=False):
-        """What makes a step, (number, left, state, plan, step size) -> ((state, info), left), and what the first one is left."""
-
-        def one(noise, state, plan, size):
-            return _step_of_one(program, state, noise, plan, arrays, size, report)
-
-        def plain(number, left, state, plan, size):
-            if alone:
-                return one(draw(keys.noise[0], number), *of_one_chain(state, plan, size)), left
-            noise = jax.vmap(draw, in_axes=(0, None))(keys.noise, number)
-            return _step(program, state, noise, plan, arrays, size, report), left
-
-        if not program.fuses:
-            return plain, []
-        like = jax.eval_shape(of_one_chain, *arguments)
-        moves = fused.Fused(one, phi, like, chains=program.num_chains, in_a_row=in_a_row)
-        if not moves.tails:
-            return plain, []
-        words = jax.random.key_data(keys.noise)
-        if alone:
-
-            def step(number, left, *arguments):
-                return moves(words[0], number, left, *of_one_chain(*arguments))
-
-            return step, moves.begin(*of_one_chain(*arguments))
-        own = (0, 0, 0 if arguments[-1].ndim else None)
-        every = jax.vmap(moves, in_axes=(0, None, 0, *own))
-        return partial(every, words), jax.vmap(moves.begin, in_axes=own)(*arguments)
 
     def of_step(inputs):
         number, plan, size = inputs
@@ -424,12 +383,13 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     flat, upright = _lying(program, state)
     nothing = shed(jax.tree.map(lambda leaf: leaf[0], _no_rows(program, carry, False).info))
     inputs = (steps, plan, _step_sizes(program, steps, step_size))
+    _, *arguments = of_step(jax.tree.map(lambda leaf: leaf[0], inputs))
+    steppers = _Steppers(program, arrays, keys.noise, state, *arguments)
     # Loops end in time: to choose between two states, at steps beyond the end, would be a pass over both.
     count = jnp.clip(end - first, 0, length)
     done = jnp.zeros_like(count)
     if program.unroll > 1:
-        _, *arguments = of_step(jax.tree.map(lambda leaf: leaf[0], inputs))
-        step, left = stepper(False, state, *arguments, in_a_row=True)
+        step, left = steppers.in_a_row(state, *arguments)
 
         @jax.jit  # traced once
         def one(loop, inputs):
@@ -457,7 +417,7 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         report = length == 1 or platform_of(program.layout) != "cpu" or index == count - 1
         state = upright(loop[0])
         number, plan, size = of_step(jax.tree.map(lambda leaf: leaf[index], inputs))
-        step, left = stepper(report, state, plan, size)
+        step, left = steppers.alone(report, state, plan, size)
         (state, info), _ = step(number, left, state, plan, size)
         return flat(state), info
 
@@ -470,6 +430,76 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     kept = (done % program.thin == 0) & (done <= end) & (done > burn_in) & program.samples(done)
     row = jax.tree.map(lambda leaf: leaf[None], phi)
     return Carry(state, _collect(program, carry.collected, row, kept[None])), Rows(None, info)
+
+
+class _Steppers:
+    """What makes the steps of a large model: kernels of our own where these pay, and XLA elsewhere.
+
+    A step is a function (number, left, state, plan, step size) -> ((state, info), left), where `left` is what it leaves for the next one.
+    The state of a single chain comes without an axis for chains.
+    """
+
+    def __init__(self, program: Program, arrays: PyTree, keys: jax.Array, state: Any, plan: PyTree, size: jax.Array):
+        self.program, self.arrays, self.keys = program, arrays, keys
+        self.like = jax.eval_shape(self._of_one_chain, state, plan, size)
+        self.phi = jax.eval_shape(program.kernel.proxy, self.like[0])
+        self.fastest = self._kernels(report=False, in_a_row=True) if program.fuses else None
+        # For all steps or for none: the noise of a step must not depend on the loop that it is in.
+        self.fuses = self.fastest is not None and self.fastest.pays
+
+    def in_a_row(self, *arguments: Any) -> tuple[Callable, list]:
+        """A step that is followed by others and reports nothing, and what the first of them is left."""
+        return self._mapped(self.fastest, *arguments) if self.fuses else (partial(self._by_xla, False), [])
+
+    def alone(self, report: bool | jax.Array, *arguments: Any) -> tuple[Callable, list]:
+        """A step that nothing is left, nor leaves anything."""
+        if not self.fuses:
+            return partial(self._by_xla, report), []
+        return self._mapped(self._kernels(report, in_a_row=False), *arguments)
+
+    @property
+    def _one_chain(self) -> bool:
+        return self.program.num_chains == 1
+
+    def _of_one_chain(self, state: Any, plan: PyTree, size: jax.Array) -> tuple:
+        def first(tree):
+            return jax.tree.map(lambda leaf: leaf[0], tree)
+
+        return state if self._one_chain else first(state), first(plan), size if size.ndim == 0 else size[0]
+
+    def _advance(self, report: bool | jax.Array, noise: PyTree, state: Any, plan: PyTree, size: jax.Array) -> tuple:
+        return _step_of_one(self.program, state, noise, plan, self.arrays, size, report)
+
+    def _kernels(self, report: bool | jax.Array, in_a_row: bool) -> fused.Fused:
+        advance = partial(self._advance, report)
+        return fused.Fused(advance, self.phi, self.like, chains=self.program.num_chains, in_a_row=in_a_row)
+
+    def _mapped(self, kernels: Any, *arguments: Any) -> tuple[Callable, list]:
+        words = jax.random.key_data(self.keys)
+        if self._one_chain:
+
+            def step(number, left, *arguments):
+                return kernels(words[0], number, left, *self._of_one_chain(*arguments))
+
+            return step, kernels.begin(*self._of_one_chain(*arguments))
+        own = (0, 0, 0 if arguments[-1].ndim else None)
+        every = jax.vmap(kernels, in_axes=(0, None, 0, *own))
+        return partial(every, words), jax.vmap(kernels.begin, in_axes=own)(*arguments)
+
+    def _by_xla(
+        self, report: bool | jax.Array, number: jax.Array, left: list, state: Any, plan: PyTree, size: jax.Array
+    ):
+        if self._one_chain:
+            noise = self._draw(self.keys[0], number)
+            return self._advance(report, noise, *self._of_one_chain(state, plan, size)), left
+        noise = jax.vmap(self._draw, in_axes=(0, None))(self.keys, number)
+        return _step(self.program, state, noise, plan, self.arrays, size, report), left
+
+    def _draw(self, key: jax.Array, number: jax.Array) -> PyTree:
+        key, layout = jax.random.fold_in(key, number), self.program.layout
+        if self.program.kernel.noise != "normal":
+            return key
+        return trees.normal_like(key, self.phi) if layout is None else layout.normal_like(key, self.phi)
 
 
 def _lying(program: Program, state: Any) -> tuple[Callable, Callable]:
