@@ -46,7 +46,7 @@ def ratings_rows(shape, ranks):
             "softplus, 8 chains": (ib.sgld(posterior, "softplus"), 8),
         }
         for name, (kernel, chains) in kernels.items():
-            yield f"ratings ({shape}), rank {rank}: {name}", kernel, model.start, 10_000, 12 * 10_000, chains
+            yield f"ratings {shape.upper()}, rank {rank}: {name}", kernel, model.start, 10_000, 12 * 10_000, chains
 
 
 def network_rows(rows, chain_counts):
