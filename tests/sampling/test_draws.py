@@ -173,6 +173,16 @@ def test_draws_that_no_memory_holds_are_refused_with_what_helps():
         ib.sample(kernel, 0.01, 2_000_000_000, progress=False)
 
 
+def test_room_is_made_for_the_draws_of_the_sampling_phases_alone():
+    kernel = ib.sgld(ib.Posterior({"x": dist.Exponential(1.0).expand([50_000])}))
+    schedule = ib.schedules.cyclical(1e-3, 100, sampling=0.01)
+    with pytest.raises(MemoryError, match="The 20,000,000 draws of this run"):
+        ib.sample(kernel, schedule, 2_000_000_000, progress=False)
+    draws = ib.sample(kernel, schedule, 1_000, progress=False)
+    assert draws.phi["x"].shape == (1, 10, 50_000)
+    assert draws.phi["x"].base.shape[0] == 10
+
+
 def test_truth_values_and_whole_numbers_are_collected_as_floats(float64):
     above = [lambda theta: theta["x"] > 1.0, lambda theta: (theta["x"] > 1.0).astype(jnp.int32)]
     kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))

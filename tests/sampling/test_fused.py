@@ -172,6 +172,29 @@ def test_the_factorisation_as_people_use_it(likelihood, offsets, chains, gpu, in
     assert_same(found, expected)
 
 
+@pytest.mark.parametrize("chains", [1, 2])
+def test_variables_that_read_each_other(chains, gpu, interpreted):
+    """Each is moved by what the other was, and not by what it becomes."""
+
+    def log_prior(theta):
+        return -jnp.sum(jnp.square(theta["b"] / theta["scale"]) / 2 + jnp.log(theta["scale"]) + theta["scale"])
+
+    supports = {"b": constraints.real, "scale": constraints.positive}
+    theta = {"b": np.linspace(-1, 1, SIZE).astype(np.float32), "scale": np.linspace(0.5, 2, SIZE).astype(np.float32)}
+    posterior = ib.Posterior(log_prior=log_prior, supports=supports)
+    program, found, expected = both_ways(ib.sgld(posterior), theta, {}, chains=chains)
+    assert len(program.tails) == 2
+    assert_same(found, expected)
+
+
+def test_kernels_for_few_of_the_numbers_do_not_pay(gpu, interpreted):
+    priors = {"p": dist.Dirichlet(jnp.full(10, 2.0)).expand([400]), "x": dist.Gamma(2.0, 3.0).expand([SIZE])}
+    theta = {"p": np.full((400, 10), 0.1, np.float32), "x": np.full(SIZE, 0.5, np.float32)}
+    program, _, _ = both_ways(ib.sgld(ib.Posterior(priors)), theta, {})
+    assert [tail.size for tail in program.tails] == [SIZE]
+    assert not program.pays
+
+
 def test_what_xla_would_join_to_the_move_is_left_to_it(gpu, interpreted):
     posterior = ib.Posterior({"p": dist.Dirichlet(jnp.full(10, 2.0)).expand([300])})
     program, found, expected = both_ways(ib.sgld(posterior), {"p": np.full((300, 10), 0.1, np.float32)}, {})

@@ -40,7 +40,7 @@ def test_factorisations(likelihood, make, chains, gpu, interpreted):
     assert_same(found, expected)
 
 
-def test_two_tables_pay_for_few_numbers_too(gpu, interpreted, monkeypatch):
+def test_two_sums_pay_for_few_numbers_too(gpu, interpreted, monkeypatch):
     monkeypatch.setattr(fused, "LARGE", 10**9)
     program, found, expected = both_ways(ib.sgld(ratings()[0]), *ratings()[1:])
     assert program.pays

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds.sampling.draws import Record
-from inbounds.sampling.fingerprint import differences
+from inbounds.sampling.fingerprint import NOISE, differences
 from inbounds.sampling.program import Carry, Keys
 from inbounds.trees import PyTree
 
@@ -205,7 +205,7 @@ class Checkpointer:
         for name in sorted(run["environment"].keys() | self.environment.keys()):
             then, now = run["environment"].get(name), self.environment.get(name)
             if then != now and then is not None:
-                differ = "differ" if name == "noise" else "may differ in the last bits"
+                differ = "may differ" if name == NOISE else "may differ in the last bits"
                 warnings.warn(
                     f"The run began with {name} {then} and goes on with {now}: its draws are as good, but {differ} from those of a "
                     "run that was not interrupted.",

@@ -234,9 +234,10 @@ class Record:
         self.program = program
         self.burn_in = burn_in
         self.step_size = step_size
-        self.most_draws = num_steps // program.thin - burn_in // program.thin
+        self.num_steps = num_steps
         self.rows: Rows | None = None  # room for all of them, of which the first `num_draws` are there
         self.counts: list[Counts] = []  # steps done at each kept draw
+        self.kept = 0
 
     on_disk = False
     place = "`error.draws`"
@@ -250,7 +251,7 @@ class Record:
     @property
     def num_draws(self) -> int:
         """Kept so far, of each chain."""
-        return sum(len(counts) for counts in self.counts)
+        return self.kept
 
     def add(self, rows: Rows, start: int, end: int) -> None:
         """Keep what belongs to the steps from `start` to `end`, burn-in left out."""
@@ -273,26 +274,31 @@ class Record:
         That is into arrays of the size that they will have, so that there is never a second copy of all. The system gives memory to what
         is written to.
         """
-        done = self.num_draws
         if self.rows is None:
             self.rows = self._room(rows)
         for whole, part in zip(jax.tree.leaves(self.rows), jax.tree.leaves(rows), strict=True):
-            whole[done : done + len(counts)] = part
+            whole[self.kept : self.kept + len(counts)] = part
         self.counts.append(counts)
+        self.kept += len(counts)
 
     def _room(self, like: Rows) -> Rows:
+        thin, steps_at_once = self.program.thin, 2**20
+        kept: Any = range(self.burn_in // thin * thin + thin, self.num_steps + 1, thin)
+        draws = len(kept)
+        if self.program.has_phases:
+            parts = (as_array(kept[i : i + steps_at_once]) for i in range(0, draws, steps_at_once))
+            draws = sum(int(np.count_nonzero(self.program.samples(part))) for part in parts)
         try:
-            return jax.tree.map(lambda leaf: np.empty((self.most_draws, *leaf.shape[1:]), leaf.dtype), like)
+            return jax.tree.map(lambda leaf: np.empty((draws, *leaf.shape[1:]), leaf.dtype), like)
         except MemoryError as error:
-            size = self.most_draws * sum(leaf[0].nbytes for leaf in jax.tree.leaves(like))
+            size = draws * sum(leaf[0].nbytes for leaf in jax.tree.leaves(like))
             raise MemoryError(
-                f"The {self.most_draws:,} draws of this run take {size / 1e9:,.0f} GB of memory, more than there is. Keep fewer (`thin`), "
+                f"The {draws:,} draws of this run take {size / 1e9:,.0f} GB of memory, more than there is. Keep fewer (`thin`), "
                 "keep them on disk (`store`), or only what you need of them (`collect`)."
             ) from error
 
-    def _kept(self) -> Rows:
-        count = self.num_draws
-        return jax.tree.map(lambda leaf: leaf[:count], self.rows)
+    def _kept_rows(self) -> Rows:
+        return jax.tree.map(lambda leaf: leaf[: self.kept], self.rows)
 
     def close(self) -> None:
         """The run is over, well or not: leave everything readable."""
@@ -303,7 +309,7 @@ class Record:
             return []
         counts = np.concatenate([as_array(counts) for counts in self.counts])
         self.counts = [counts]
-        return [*jax.tree.leaves(self._kept()), counts]
+        return [*jax.tree.leaves(self._kept_rows()), counts]
 
     def restore(self, snapshot: list[np.ndarray], phi: PyTree) -> None:
         """Go on from a snapshot; `phi` has the structure of the proxy."""
@@ -316,7 +322,7 @@ class Record:
     def draws(self, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
         rows, phi = None, None
         if self.counts:
-            rows = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), self._kept())
+            rows = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), self._kept_rows())
             phi = rows.phi
         elif self.program.keeps_draws:
             phi = self._no_draws(state)

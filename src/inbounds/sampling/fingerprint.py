@@ -20,6 +20,7 @@ from inbounds.trees import PyTree, variable_name
 
 PROBES = (0, 1, 10, 100, 1_000, 10_000, 100_000)  # steps at which schedules are compared
 ROWS = 4_096  # of the data are looked at
+NOISE = "noise made by"  # which is no matter of last bits
 LATER = ("priors", "arguments of the model")  # that runs of earlier versions did not write
 
 
@@ -75,7 +76,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 def environment(program: Any) -> dict[str, str]:
     """What may change the last bits of the draws, and not the draws: versions, and the kind of device. And who draws the noise."""
     found = {"inbounds": version("inbounds"), "JAX": jax.__version__, "device": jax.devices()[0].device_kind}
-    return found | {"noise": "of kernels of our own" if program.fuses else "of XLA"}
+    return found | {NOISE: "kernels of our own, where they pay" if program.fuses else "XLA"}
 
 
 def _step_size(step_size: Any) -> Any:

@@ -24,6 +24,7 @@ import logging
 import math
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial, wraps
 from typing import Any, NamedTuple
@@ -54,8 +55,8 @@ from inbounds.sampling.arithmetic import (
 from inbounds.sampling.lookups import Lookups
 from inbounds.trees import PyTree
 
-LARGE = 2**17  # numbers of all the variables, in all the chains, from which on a kernel of our own pays in any case
-WORTH_A_PART = 2**10  # numbers of one of them, for which it then has a part
+# Numbers in all the chains: that kernels of our own must move to pay in any case, and of a variable that then has a part of them.
+LARGE, WORTH_A_PART = 2**17, 2**10
 HALF = 512  # numbers of half a block: one word of each counter is for the first half, one for the second
 WARPS = 4  # of threads, for a block
 SWITCH = "INBOUNDS_KERNELS"  # the environment variable that turns them off
@@ -181,13 +182,13 @@ class Tail(NamedTuple):
 
 
 class Fused:
-    """`function(noise, *arguments)`, with the noise of large leaves made and used up in kernels. For several chains, `jax.vmap` it.
+    """`function(noise, *arguments)`, with the noise of all but small leaves made and used up in kernels. For several chains, `jax.vmap` it.
 
     Args:
         function: of a tree of standard normals and of other trees, the first of them the state; returns the next state, and maybe more.
         noise: shapes of the normals.
         arguments: what it will be called with, or the like of it.
-        chains: over which it will be mapped. What counts as large is all of them.
+        chains: over which it will be mapped.
         in_a_row: calls follow one another, and each leaves for the next what that can use.
     """
 
@@ -198,11 +199,12 @@ class Fused:
         jaxpr = self.closed.jaxpr
         self.state = jaxpr.invars[len(self.noise) :][: len(jax.tree.leaves(arguments[0]))]
         self.made_by = {variable: equation for equation in jaxpr.eqns for variable in equation.outvars}
-        large = [
-            at for at, leaf in enumerate(self.noise) if chains * leaf.size >= WORTH_A_PART and leaf.dtype == np.float32
-        ]
+        worth = [
+            at for at, leaf in enumerate(self.noise)
+            if leaf.size > 1 and chains * leaf.size >= WORTH_A_PART and leaf.dtype == np.float32
+        ]  # fmt: skip
         # What prints, or calls back, is left as it is.
-        self.tails = [] if self.closed.effects else [tail for at in large if (tail := self._tail(at)) is not None]
+        self.tails = [] if self.closed.effects else [tail for at in worth if (tail := self._tail(at)) is not None]
         self.lookups: Lookups | None = None
         self._leave_to_xla()
         if in_a_row:
@@ -214,9 +216,15 @@ class Fused:
 
     @property
     def pays(self) -> bool:
-        """Whether the kernels are faster than XLA's. Those of few numbers are as short as a launch is: only one in the place of three is."""
-        large = self.chains * sum(leaf.size for leaf in self.noise) >= LARGE
-        return bool(self.tails) and (large or (self.lookups is not None and len(self.lookups.sums) > 1))
+        """Whether the kernels are faster than XLA's. Those of few numbers are as short as a launch is: only one in the place of three is.
+
+        XLA is slow at the kernels' noise, where it must draw it: most of the numbers must be theirs.
+        """
+        moved = sum(tail.size for tail in self.tails)
+        in_place_of_three = self.lookups is not None and len(self.lookups.sums) > 1
+        return 2 * moved >= sum(leaf.size for leaf in self.noise) and (
+            self.chains * moved >= LARGE or in_place_of_three
+        )
 
     def begin(self, *arguments: PyTree) -> list[jax.Array]:
         """What the first of calls in a row is left."""
@@ -409,10 +417,12 @@ class Fused:
         offsets = _offsets(self.noise)
         operands, results = [words, number.reshape(1)], list[Var]()
         aliases, parts = dict[int, int](), list[Part]()
+        readers = Counter(v for tail in self.tails for v in tail.inputs)
         for tail in self.tails:
             places = {v: len(operands) + at for at, v in enumerate(tail.arrays)}
             before = enumerate([*tail.olds, *tail.sums], start=len(results))
-            aliases |= {places[v]: at for at, v in before if v in places}
+            # What another part reads too is not written over: XLA would copy it first.
+            aliases |= {places[v]: at for at, v in before if v in places and readers[v] == 1}
             operands += [passed(env[v]) for v in tail.inputs]
             results += [*tail.outputs.values(), *tail.sums, *tail.ahead]
             first = parts[-1].end if parts else 0

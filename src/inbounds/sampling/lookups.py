@@ -131,7 +131,9 @@ class Lookups:
         arrays = [*tables, *sliced, *rows]
         if not all(_is_row(v, count) for v in rows) or not all(v in given or is_written(v) for v in arrays):
             return None
-        if any(v.aval.dtype.name not in PASSED or chains * v.aval.size > LARGEST_INDEX for v in (*arrays, *scalars)):
+        if any(v.aval.dtype.name not in PASSED for v in (*arrays, *scalars)):
+            return None
+        if any((1 if v in sliced else chains) * v.aval.size > LARGEST_INDEX for v in arrays):
             return None
         equations = [equation for equation in head if id(equation) in taken]
         found = cls(count, equations, table_equations, additions, list(tables), list(sliced), rows, scalars, [])
