@@ -282,11 +282,12 @@ class Record:
         self.kept += len(counts)
 
     def _room(self, like: Rows) -> Rows:
-        thin, steps_at_once = self.program.thin, 2**20
-        kept: Any = range(self.burn_in // thin * thin + thin, self.num_steps + 1, thin)
-        draws = len(kept)
+        """Arrays for all the draws that the run will keep."""
+        thin, at_once = self.program.thin, 2**20
+        counts = range(self.burn_in // thin * thin + thin, self.num_steps + 1, thin)
+        draws = len(counts)
         if self.program.has_phases:
-            parts = (as_array(kept[i : i + steps_at_once]) for i in range(0, draws, steps_at_once))
+            parts = (as_array(counts[i : i + at_once]) for i in range(0, draws, at_once))
             draws = sum(int(np.count_nonzero(self.program.samples(part))) for part in parts)
         try:
             return jax.tree.map(lambda leaf: np.empty((draws, *leaf.shape[1:]), leaf.dtype), like)

@@ -204,17 +204,9 @@ class _Run:
 
             position = None if loaded is None else loaded.position
             self.record = StoredRecord(
-                program,
-                self.burn_in,
-                sizes,
-                self.num_steps,
-                store,
-                identity,
-                phi,
-                resume,
-                position,
-                checkpoint is not None,
-            )
+                program, self.burn_in, sizes, self.num_steps, store, identity, phi, resume, position,
+                checkpoints=checkpoint is not None,
+            )  # fmt: skip
         if loaded is None:
             return carry
         self.record.restore(loaded.snapshot, phi)

@@ -488,7 +488,7 @@ class _Steppers:
 
     def _by_xla(
         self, report: bool | jax.Array, number: jax.Array, left: list, state: Any, plan: PyTree, size: jax.Array
-    ):
+    ) -> tuple:
         if self._one_chain:
             noise = self._draw(self.keys[0], number)
             return self._advance(report, noise, *self._of_one_chain(state, plan, size)), left
