@@ -2,12 +2,13 @@
 
     python benchmarks/accelerator.py [--small] [--out benchmarks/results/accelerator.json]
 
-Three models that fill it: the factorisation of ratings of MovieLens 10M's and 1M's shape (generated; minibatches of 10,000), the binary network
-784-50-10 (minibatches of 100 of 60,000 rows), and 10^7 bare parameters; and some that do not: logistic regression with 50 coefficients
-(minibatches of 1,000 of 100,000 rows), one positive number, 10^4 and 10^5 of them. Time a step is the slope between a short and a long
-run through `ib.sample`, so that starts and results do not count. The *floor* is the time in which the state can be read and written once
-and the minibatch read once, at the bandwidth that `y = x + 1` over a large array reaches in the same run. *Busy* is the time in which kernels
-ran, from JAX's profiler; what is missing to the time of a step are the gaps between them. Needs the core of the library alone.
+Three models that fill it: the factorisation of ratings of MovieLens 10M's shape (generated; minibatches of 10,000), the binary network
+784-50-10 (minibatches of 100 of 60,000 rows), and 10^7 bare parameters; and some that do not: ratings of MovieLens 1M's shape, logistic
+regression with 50 coefficients (minibatches of 1,000 of 100,000 rows), one positive number, 10^4 and 10^5 of them. Time a step is the
+slope between a short and a long run through `ib.sample`, so that starts and results do not count. The *floor* is the time in which the
+state can be read and written once and the minibatch read once, at the bandwidth that `y = x + 1` over a large array reaches in the same
+run. *Busy* is the time in which kernels ran, from JAX's profiler; what is missing to the time of a step are the gaps between them. Needs
+the core of the library alone.
 """
 
 import argparse

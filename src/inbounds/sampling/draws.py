@@ -283,8 +283,8 @@ class Record:
 
     def _room(self, like: Rows) -> Rows:
         """Arrays for all the draws that the run will keep."""
-        thin, at_once = self.program.thin, 2**20
-        counts = range(self.burn_in // thin * thin + thin, self.num_steps + 1, thin)
+        thin, at_once = self.program.thin, 2**20  # counts that a schedule is asked about
+        counts = range((self.burn_in // thin + 1) * thin, self.num_steps + 1, thin)
         draws = len(counts)
         if self.program.has_phases:
             parts = (as_array(counts[i : i + at_once]) for i in range(0, draws, at_once))
