@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 
+import hypothesis
 import jax
 import pytest
 
@@ -27,6 +28,10 @@ def pytest_configure(config):
         if importlib.util.find_spec("numba"):
             # What earlier versions of ArviZ import compiles into a cache that two workers at once leave damaged.
             subprocess.run([sys.executable, "-c", "import arviz_stats"], capture_output=True)
+    # The same examples in every run, however long the machine takes to make them.
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=slow)
+    hypothesis.settings.load_profile("tests")
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
     jax.config.update("jax_disable_most_optimizations", True)

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +28,7 @@ psycopg = pytest.importorskip("psycopg")
 
 PASSWORD = "s3cr3t:p@ss"
 QUOTED = "s3cr3t%3Ap%40ss"
+PATIENCE = 600  # seconds for what happens within one, on a machine that is busy with something else
 
 
 def server_programs():
@@ -56,9 +58,6 @@ def server():
     if programs is None:
         pytest.skip("no PostgreSQL server on this machine (Debian: apt-get install postgresql)")
     who, name = unprivileged()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     folder = Path(tempfile.mkdtemp(prefix="inbounds-postgres-"))
     try:
         (folder / "password").write_text(PASSWORD)
@@ -70,19 +69,31 @@ def server():
             [programs / "initdb", "-D", folder / "data", "-U", "boss", *options],
             check=True, cwd=folder, stdout=subprocess.DEVNULL, **who,
         )  # fmt: skip
-        fast = ["-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", f"unix_socket_directories={folder}"]
-        process = subprocess.Popen(
-            [programs / "postgres", "-D", folder / "data", "-p", str(port), "-c", "listen_addresses=127.0.0.1", *fast],
-            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **who,
-        )  # fmt: skip
+        process, port = started(programs / "postgres", folder, who)
         try:
-            wait_for(lambda: ready(port), 30)
             yield f"127.0.0.1:{port}"
         finally:
             process.send_signal(signal.SIGINT)  # fast shutdown
-            process.wait(20)
+            process.wait(PATIENCE)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def started(program, folder, who):
+    """A server that answers, and its port. It cannot choose one itself: where another program is faster, it ends, and tries the next."""
+    fast = ["-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", f"unix_socket_directories={folder}"]
+    for _ in range(20):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        process = subprocess.Popen(
+            [program, "-D", folder / "data", "-p", str(port), "-c", "listen_addresses=127.0.0.1", *fast],
+            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **who,
+        )  # fmt: skip
+        wait_for(lambda process=process, port=port: process.poll() is not None or ready(port))
+        if process.poll() is None:
+            return process, port
+    pytest.fail("the server ended at once, at twenty ports")
 
 
 def ready(port):
@@ -92,10 +103,10 @@ def ready(port):
     return False
 
 
-def wait_for(condition, seconds):
-    end = time.monotonic() + seconds
+def wait_for(condition):
+    end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
+        assert time.monotonic() < end, "it did not happen"
         time.sleep(0.05)
 
 
@@ -107,13 +118,14 @@ tuning = importlib.util.module_from_spec(spec)
 sys.modules["tuning"] = tuning
 spec.loader.exec_module(tuning)
 tuning.SIGN_SECONDS, tuning.GRACE_SECONDS, tuning.POLL_SECONDS = 0.3, 2.0, 0.1
-log, dies = sys.argv[2], sys.argv[3] == "dies"
+log, victim = sys.argv[2:]
 
 def loss(step_size):
-    if dies:
+    if log == victim:
         open(log, "w").close()
-        time.sleep(600)
-    time.sleep(0.1)
+        time.sleep(3600)
+    while not os.path.exists(victim):  # it has a trial before the others can take them all
+        time.sleep(0.01)
     with open(log, "a") as file:
         file.write(f"{step_size!r}\\n")
     return (math.log10(step_size) + 3) ** 2
@@ -130,16 +142,15 @@ def test_four_workers_of_whom_one_is_killed_complete_every_trial_once(server, tm
     workers = []
     try:
         for number in range(4):
-            role = "dies" if number == 0 else "works"
             workers.append(
                 subprocess.Popen(
-                    [*command, tmp_path / f"{number}.log", role],
+                    [*command, tmp_path / f"{number}.log", tmp_path / "0.log"],
                     env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                 )
             )  # fmt: skip
-        wait_for((tmp_path / "0.log").exists, 60)
+        wait_for(lambda: (tmp_path / "0.log").exists() or any(worker.poll() is not None for worker in workers))
         workers[0].kill()
-        shown = [worker.communicate(timeout=60)[0] for worker in workers]
+        shown = [worker.communicate(timeout=PATIENCE)[0] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
@@ -154,9 +165,14 @@ def test_four_workers_of_whom_one_is_killed_complete_every_trial_once(server, tm
     assert states["COMPLETE"] == 20
     assert states["RUNNING"] == 0
     assert states["FAIL"] >= 1, "the one of the killed worker"
-    counted = sorted(trial.params["step_size"] for trial in trials if trial.state.name == "COMPLETE")
-    evaluated = sorted(float(line) for log in tmp_path.glob("[123].log") for line in log.read_text().splitlines())
-    assert counted == evaluated, "none lost, none evaluated twice"
+    counted, given_up = (
+        Counter(trial.params["step_size"] for trial in trials if trial.state.name == state and trial.params)
+        for state in ("COMPLETE", "FAIL")
+    )
+    evaluated = Counter(float(line) for log in tmp_path.glob("[123].log") for line in log.read_text().splitlines())
+    assert counted <= evaluated, "none lost"
+    # On a machine that is busy for long a living worker is taken for dead, and its trial is another's to repeat.
+    assert evaluated - counted <= given_up, "none evaluated twice"
 
 
 def test_no_password_is_shown_whatever_happens(server, capfd, caplog, monkeypatch, tmp_path):
@@ -191,7 +207,33 @@ def test_no_password_is_shown_whatever_happens(server, capfd, caplog, monkeypatc
         assert secret not in said + shown.out + shown.err + caplog.text
 
 
-# Its workers ask the study themselves; `tune` is silent about what Optuna 4 calls experimental.
+# Their workers ask the study themselves; `tune` is silent about what Optuna 4 calls experimental.
+@pytest.mark.filterwarnings("ignore:Argument ``constant_liar``")
+def test_a_trial_is_given_up_when_its_signs_of_life_end_and_not_before(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(inbounds.tuning, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(inbounds.tuning, "SIGN_SECONDS", 0.01)
+    space = {"step_size": inbounds.tuning.LogUniform(1e-7, 1.0)}
+    worker, watcher = (
+        inbounds.tuning._Search(optuna, tmp_path / "study.log", "tune", "minimize", space, 0, shared=True)
+        for _ in range(2)
+    )
+    trial, _ = worker._ask(trials=4)
+
+    def sign():
+        return watcher.study.get_trials(deepcopy=False)[trial.number].user_attrs.get(inbounds.tuning._SIGN)
+
+    with worker._signs_of_life([trial]):
+        for _ in range(3):
+            assert watcher._running() == 1
+            before = sign()
+            wait_for(lambda before=before: sign() != before)
+            now[0] += 2 * inbounds.tuning.GRACE_SECONDS
+    assert watcher._running() == 1
+    now[0] += 2 * inbounds.tuning.GRACE_SECONDS
+    assert watcher._running() == 0
+
+
 @pytest.mark.filterwarnings("ignore:Argument ``constant_liar``")
 def test_a_trial_without_a_sign_of_life_is_given_up_and_one_that_comes_back_late_is_not_counted(tmp_path, monkeypatch):
     """The same in a journal file: no server, no clock but the watcher's."""

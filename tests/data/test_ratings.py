@@ -279,7 +279,7 @@ PLAIN = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.one_of(st.lists(PLAIN, max_size=8), st.lists(LINE, max_size=4)),
     st.sampled_from(["::", "\t", ","]),

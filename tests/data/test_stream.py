@@ -189,7 +189,7 @@ def posterior(data):
 def assert_the_reader_ends():
     readers = [thread for thread in threading.enumerate() if thread.name.startswith("grain")]
     for thread in readers:
-        thread.join(10)
+        thread.join(600)
     assert not any(thread.is_alive() for thread in readers)
 
 

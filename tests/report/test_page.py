@@ -99,7 +99,7 @@ def test_a_browser_shows_every_picture_without_a_word_on_the_console(report, tmp
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     widths, _, too_wide = re.search(r'data-widths="([^"]*)"', done.stdout)[1].partition(" wide ")

@@ -4,6 +4,7 @@ Prints one line of JSON: a digest of the draws, or the error that ended the run.
 """
 
 import json
+import os
 import sys
 import zlib
 
@@ -19,9 +20,10 @@ EVERY = 128
 def main(port: str, number: int, folder: str, num_steps: int) -> None:
     jax.config.update("jax_num_cpu_devices", 1)
     jax.config.update("jax_disable_most_optimizations", True)
+    # A process that is gone is noticed by its connections. One that a busy machine keeps waiting is not gone.
     jax.distributed.initialize(
-        f"127.0.0.1:{port}", 2, number, heartbeat_timeout_seconds=10, shutdown_timeout_seconds=10
-    )
+        f"127.0.0.1:{port}", 2, number, initialization_timeout=600, heartbeat_timeout_seconds=600, shutdown_timeout_seconds=600
+    )  # fmt: skip
     import inbounds as ib
 
     rows = counts_by_group.data()
@@ -40,7 +42,7 @@ def main(port: str, number: int, folder: str, num_steps: int) -> None:
         )
     except ib.LostProcessError as error:
         print(json.dumps({"lost": str(error)}), flush=True)
-        return
+        os._exit(1)  # JAX would wait for the other one
     rate = np.ascontiguousarray(draws.theta["rate"])
     print(
         json.dumps({"digest": zlib.crc32(rate.data), "last": rate[:, -1].tolist(), "draws": rate.shape[1]}), flush=True

@@ -2,8 +2,11 @@
 
 import queue
 import sys
+import tempfile
 
 import pytest
+
+PATIENCE = 600  # seconds for what takes a few, on a machine that is busy with something else
 
 CELL = """
 import sys
@@ -19,25 +22,28 @@ def outputs_of_a_cell(code):
     pytest.importorskip("ipykernel", reason="ipykernel is not installed")
     from jupyter_client.manager import KernelManager
 
-    manager = KernelManager()
+    # Sockets with names: a port that is free when it is chosen may be taken when the kernel binds it.
+    folder = tempfile.TemporaryDirectory(prefix="inbounds-")
+    manager = KernelManager(transport="ipc", ip=f"{folder.name}/kernel")
     # The interpreter that runs the tests, whatever kernels are registered.
     manager.kernel_spec.argv[0] = sys.executable
     manager.start_kernel()
     client = manager.blocking_client()
     client.start_channels()
     try:
-        client.wait_for_ready(timeout=60)
+        client.wait_for_ready(timeout=PATIENCE)
         asked = client.execute(code)
         messages = []
         while not messages or messages[-1]["content"].get("execution_state") != "idle":
-            message = client.get_iopub_msg(timeout=60)
+            message = client.get_iopub_msg(timeout=PATIENCE)
             if message["parent_header"].get("msg_id") == asked:
                 messages.append(message)
     except queue.Empty:
-        pytest.fail("the kernel gave no answer within a minute")
+        pytest.fail("the kernel gave no answer")
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+        folder.cleanup()
     assert not [message for message in messages if message["msg_type"] == "error"]
     return messages
 

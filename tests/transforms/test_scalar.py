@@ -248,7 +248,7 @@ def test_pieces_of_a_transform_meet(name):
     np.testing.assert_allclose(theta, np.repeat(theta[:, [2]], 5, axis=1), rtol=5e-7)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(phi=FLOATS, width=st.sampled_from([1.0, 1e-10, 1e-28]), case=st.sampled_from(PLACED))
 def test_theta_is_monotone_and_strictly_inside(phi, width, case):
     transform = place(*case)
@@ -261,7 +261,7 @@ def test_theta_is_monotone_and_strictly_inside(phi, width, case):
     assert transform.upper is None or np.all(theta < transform.upper)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(phi=st.floats(-6, 6, width=32), name=st.sampled_from(NAMES))
 def test_round_trip_of_any_number(phi, name):
     found = evaluate(name, "unit", np.array([phi], np.float32))
