@@ -85,3 +85,25 @@ def quantities(name, p):
     tail, derivative, slope = INTERVAL[name]
     below, above = tail(-p), tail(p)
     return below, derivative(p), slope(p), mpmath.log(derivative(p)), mpmath.log(below), mpmath.log(above)
+
+
+def basis(size):
+    """A reflection that takes the last axis to the diagonal, without its last column: orthonormal, each column with sum 0."""
+    mirror = mpmath.matrix([1 / mpmath.sqrt(size)] * size)
+    mirror[size - 1] += 1
+    reflection = mpmath.eye(size) - 2 * mirror * mirror.T / (mirror.T * mirror)[0]
+    return reflection[:, : size - 1]
+
+
+def log_ratios(phi):
+    """theta, log theta and log |det J| with respect to all components but the last, of softmax(B phi)."""
+    size = len(phi) + 1
+    logits = basis(size) * mpmath.matrix([mpf(float(p)) for p in phi])
+    weights = [mpmath.exp(x) for x in logits]
+    theta = [w / sum(weights) for w in weights]
+    softmax = mpmath.matrix(size, size)
+    for i in range(size):
+        for j in range(size):
+            softmax[i, j] = theta[i] * ((i == j) - theta[j])
+    jacobian = (softmax * basis(size))[: size - 1, :]
+    return theta, [mpmath.log(t) for t in theta], mpmath.log(abs(mpmath.det(jacobian)))

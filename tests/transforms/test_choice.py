@@ -28,7 +28,7 @@ from inbounds.transforms import available, default, onto
         (constraints.real_vector, transforms.Identity()),
         (constraints.real_matrix, transforms.Identity()),
         (constraints.independent(constraints.positive, 2), transforms.Softplus()),
-        (constraints.simplex, transforms.Softmax()),
+        (constraints.simplex, transforms.LogRatios()),
         (constraints.ordered_vector, transforms.Ordered()),
         (constraints.positive_ordered_vector, transforms.PositiveOrdered()),
         (constraints.lower_cholesky, transforms.LowerCholesky()),
@@ -56,7 +56,7 @@ def test_transform_is_named_by_string_class_or_instance():
         assert onto(support, given) == expected
     assert onto(support, expected) is expected
     assert onto(constraints.simplex, "stick_breaking") == transforms.StickBreaking()
-    assert onto(constraints.simplex, "softmax") == transforms.Softmax()
+    assert onto(constraints.simplex, "softmax") == transforms.Softmax() != default(constraints.simplex)
     assert onto(constraints.real, "identity") == transforms.Identity()
 
 

@@ -11,8 +11,10 @@ import pytest
 from numpyro.distributions import constraints
 
 from inbounds import transforms
+from tests.transforms import exact
 
 CASES = {
+    "log_ratios": (transforms.LogRatios(), 3),
     "softmax": (transforms.Softmax(), 3),
     "stick_breaking": (transforms.StickBreaking(), 3),
     "ordered": (transforms.default(constraints.ordered_vector), 4),
@@ -27,7 +29,7 @@ CASES = {
 
 def free_coordinates(name, theta):
     """The coordinates with respect to which densities on the support are densities."""
-    if name in ("softmax", "stick_breaking"):
+    if name in ("log_ratios", "softmax", "stick_breaking"):
         return theta[:-1]
     if theta.ndim == 2:
         rows, columns = np.tril_indices(theta.shape[-1], -1 if name.startswith("corr") else 0)
@@ -96,7 +98,7 @@ def test_vector_transform_is_a_value(name):
 EXTREME = [1e4, -1e4, 1e30, -1e30, 100.0, -100.0, 30.0, -30.0]
 
 
-@pytest.mark.parametrize("name", ["softmax", "ordered", "positive_ordered", "lower_cholesky"])
+@pytest.mark.parametrize("name", ["log_ratios", "softmax", "ordered", "positive_ordered", "lower_cholesky"])
 def test_theta_is_strictly_inside_and_everything_finite_for_extreme_phi(name):
     transform, size = CASES[name]
     grid = np.random.default_rng(0).choice([*EXTREME, 0.0, 1.0], size=(200, size))
@@ -111,7 +113,7 @@ def test_theta_is_strictly_inside_and_everything_finite_for_extreme_phi(name):
     theta, point, *rest = jax.jit(evaluate)(phi)
     for value in (theta, point, *rest):
         assert np.isfinite(value).all()
-    if name == "softmax":
+    if name in ("log_ratios", "softmax"):
         assert np.all(theta > 0)
         np.testing.assert_allclose(theta.sum(-1), 1.0, rtol=1e-6)
     elif name == "lower_cholesky":
@@ -121,29 +123,77 @@ def test_theta_is_strictly_inside_and_everything_finite_for_extreme_phi(name):
         assert name == "ordered" or np.all(theta > 0)
 
 
-def test_naive_dirichlet_score_is_pulled_back_exactly_through_softmax():
+SIMPLEX = {"log_ratios": transforms.LogRatios(), "softmax": transforms.Softmax()}
+
+
+def gradient_of_logits(name, values):
+    """What phi's gradient is, given that of the logits."""
+    if name == "softmax":
+        return values[..., :-1]
+    return values @ np.array(exact.basis(values.shape[-1]).tolist(), float)
+
+
+@pytest.mark.parametrize("name", SIMPLEX)
+def test_naive_dirichlet_score_is_pulled_back_exactly(name):
     alpha = jnp.array([0.05, 0.5, 3.0, 0.1])
-    transform = transforms.Softmax()
+    transform = SIMPLEX[name]
     phi = jnp.asarray(np.random.default_rng(0).choice([*EXTREME[:2], 60, -60, 0, 1], size=(300, 3)), jnp.float32)
     point = transform.evaluation_point(phi)
     score = jax.vmap(jax.grad(lambda theta: jnp.sum((alpha - 1) * jnp.log(theta))))(point)
     drift = transform.pull_back(phi, point, score)
-    expected = alpha[:-1] - alpha.sum() * np.asarray(transform(phi))[:, :-1]
+    expected = gradient_of_logits(name, np.asarray(alpha - alpha.sum() * transform(phi), np.float64))
     np.testing.assert_allclose(drift, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_log_ratios_are_those_of_exact_arithmetic(dtype, size):
+    eps = float(jnp.finfo(dtype).eps)
+    generator, transform = np.random.default_rng(size), transforms.LogRatios()
+    phi = np.concatenate([generator.normal(size=(4, size - 1)) * scale for scale in (1e-3, 1.0, 10.0, 30.0)])
+    with jax.enable_x64(dtype == jnp.float64):
+        phi = jnp.asarray(phi, dtype)
+        theta, log_theta = transform(phi), transform.log_gap(phi)
+        log_det, back = transform.log_abs_det_jacobian(phi, theta), transform.inv(jnp.exp(log_theta))
+        assert theta.dtype == log_theta.dtype == log_det.dtype == back.dtype == dtype
+    for row, point in enumerate(np.asarray(phi)):
+        error = 30 * eps * (1 + np.abs(point).max())  # that of phi itself
+        expected, expected_log, expected_det = (np.array(x, float) for x in exact.log_ratios(point))
+        np.testing.assert_allclose(theta[row], expected, rtol=error, atol=float(jnp.finfo(dtype).tiny))
+        np.testing.assert_allclose(log_theta[row], expected_log, rtol=10 * eps, atol=error)
+        np.testing.assert_allclose(log_det[row], expected_det, rtol=10 * eps, atol=size * error)
+        if expected_log.min() > -80:
+            np.testing.assert_allclose(back[row], point, atol=error)
+
+
+def test_log_ratios_are_isometric_so_that_all_components_are_alike():
+    transform = transforms.LogRatios()
+    one, other = (jnp.asarray(np.random.default_rng(seed).normal(size=(50, 6)) * 3, jnp.float32) for seed in (0, 1))
+    apart = transform.log_gap(one) - transform.log_gap(other)
+    centred = apart - apart.mean(-1, keepdims=True)
+    np.testing.assert_allclose(jnp.linalg.norm(centred, axis=-1), jnp.linalg.norm(one - other, axis=-1), rtol=1e-5)
+    alone = transforms.LogRatios()(jnp.zeros((2, 0)))
+    np.testing.assert_array_equal(alone, np.ones((2, 1)))
+
+
 def test_lipschitz_constants_are_honest():
-    assert transforms.Softmax().lipschitz == 0.5
+    assert transforms.LogRatios().lipschitz == transforms.Softmax().lipschitz == 0.5
     assert transforms.default(constraints.lower_cholesky).lipschitz == 1.0
     assert math.isinf(transforms.default(constraints.positive_definite).lipschitz)
-    jacobian = jax.vmap(jax.jacobian(transforms.Softmax()))(jnp.linspace(-5, 5, 101)[:, None])
-    assert np.linalg.norm(jacobian, ord=2, axis=(1, 2)).max() <= 0.5
+    points = jnp.asarray(np.random.default_rng(0).normal(size=(100, 3)) * 3, jnp.float32)
+    points = points.at[0].set(0.0).at[1].set(jnp.asarray([40.0, -40.0, 0.0]))  # all alike; one component alone
+    for transform in SIMPLEX.values():
+        norms = np.linalg.norm(jax.vmap(jax.jacobian(transform))(points), ord=2, axis=(1, 2))
+        assert norms.max() <= 0.5
+    two = jax.jacobian(transforms.LogRatios())(jnp.zeros(1))
+    np.testing.assert_allclose(np.linalg.norm(two, ord=2), 0.5, rtol=1e-6)  # it is attained
 
 
-def test_softmax_in_a_transformed_distribution_has_the_dirichlet_density_in_logits():
-    law = dist.TransformedDistribution(dist.Normal(0, 1).expand([2]).to_event(1), transforms.Softmax())
+@pytest.mark.parametrize(("name", "log_volume"), [("softmax", 0.0), ("log_ratios", 0.5 * math.log(3))])
+def test_in_a_transformed_distribution_they_have_the_logistic_normal_density(name, log_volume):
+    law = dist.TransformedDistribution(dist.Normal(0, 1).expand([2]).to_event(1), SIMPLEX[name])
     theta = law.sample(jax.random.key(0), (4,))
-    phi = transforms.Softmax().inv(theta)
-    expected = dist.Normal(0, 1).log_prob(phi).sum(-1) - jnp.log(theta).sum(-1)
+    phi = SIMPLEX[name].inv(theta)
+    expected = dist.Normal(0, 1).log_prob(phi).sum(-1) - jnp.log(theta).sum(-1) - log_volume
     np.testing.assert_allclose(law.log_prob(theta), expected, rtol=1e-4)
     assert law.event_shape == (3,)

@@ -19,6 +19,7 @@ from .real import Identity as Identity
 from .supports import bounds as bounds
 from .supports import is_vector as is_vector
 from .vector import Bijection as Bijection
+from .vector import LogRatios as LogRatios
 from .vector import LowerCholesky as LowerCholesky
 from .vector import Ordered as Ordered
 from .vector import PositiveDefinite as PositiveDefinite

@@ -7,14 +7,14 @@ from .interval import Arctan, Probit, Sigmoid, Softsign
 from .positive import ICLL, Exp, IntegratedProbit, Softplus
 from .real import Identity
 from .supports import ends, family_of, unwrap
-from .vector import OTHERS, Softmax, StickBreaking, bijection_of
+from .vector import OTHERS, LogRatios, Softmax, StickBreaking, bijection_of
 
 # The transforms that fit each kind of support, the default first.
 FAMILIES = {
     "the real line": (Identity,),
     "a half line": (Softplus, ICLL, IntegratedProbit, Exp),
     "an interval": (Sigmoid, Probit, Arctan, Softsign),
-    "a simplex": (Softmax, StickBreaking),
+    "a simplex": (LogRatios, Softmax, StickBreaking),
 }
 PLACEABLE = ("a half line", "an interval")
 BY_NAME = {kind.name: kind for family in (*FAMILIES.values(), OTHERS) for kind in family}

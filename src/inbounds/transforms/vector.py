@@ -17,14 +17,19 @@ from .positive import Softplus
 SOFTPLUS = Softplus()
 
 
-class Softmax(Transform):
-    r"""$\theta = \mathrm{softmax}(\varphi_1, \dots, \varphi_{K-1}, 0)$ on the simplex of K components.
+class LogRatios(Transform):
+    r"""$\theta = \mathrm{softmax}(B \varphi)$ on the simplex of K components, with $B^T B = I$ and columns whose sums are 0.
 
-    $\log |\det J| = \sum_i \log \theta_i$; the drift is $v_i - \theta_i \sum_j v_j + 1 - K \theta_i$ with
-    $v = \theta \cdot \nabla_\theta \log \pi$. Lipschitz constant 1/2. Near a face $\theta_i \approx e^{\varphi_i}$.
+    These are isometric log-ratios (Egozcue et al. 2003): distances between phi are those between the centred $\log \theta$, in
+    which all components are alike. So a chain with one step size mixes in the same way whatever the order of the components.
+    B is the first K - 1 columns of the reflection that takes the last axis to the diagonal: with $s = \sum_j \varphi_j$,
+    $(B \varphi)_i = \varphi_i - s / (K + \sqrt K)$ for $i < K$, and $(B \varphi)_K = -s / \sqrt K$.
+
+    $\log |\det J| = \sum_i \log \theta_i + \tfrac12 \log K$; the drift is $B^T (v - \theta (\sum_j v_j + K))$ with
+    $v = \theta \cdot \nabla_\theta \log \pi$. Lipschitz constant 1/2.
     """
 
-    name = "softmax"
+    name = "log_ratios"
     lipschitz = 0.5
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -35,10 +40,30 @@ class Softmax(Transform):
     def inverse_shape(self, shape):
         return (*shape[:-1], shape[-1] - 1)
 
+    def _logits(self, phi):
+        """log theta, but for a constant: B phi."""
+        size = phi.shape[-1] + 1
+        total = jnp.sum(phi, axis=-1, keepdims=True)
+        return jnp.concatenate([phi - total / (size + math.sqrt(size)), -total / math.sqrt(size)], axis=-1)
+
+    def _coordinates(self, log_theta):
+        """phi, from log theta: B^T log theta."""
+        return self._transposed(log_theta)
+
+    def _transposed(self, values):
+        """B^T values: what the gradient of the logits is for phi."""
+        size = values.shape[-1]
+        first, last = values[..., :-1], values[..., -1:]
+        total = jnp.sum(first, axis=-1, keepdims=True)
+        return first - total / (size + math.sqrt(size)) - last / math.sqrt(size)
+
+    def _log_volume(self, size):
+        """log |det J| less the sum of log theta."""
+        return 0.5 * math.log(size)
+
     def _shifted(self, phi):
-        """phi and the 0 after it, less the largest of them."""
-        phi = as_float(phi)
-        logits = jnp.concatenate([phi, jnp.zeros_like(phi[..., :1])], axis=-1)
+        """The logits, less the largest of them."""
+        logits = self._logits(as_float(phi))
         return logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
 
     def _log_theta(self, phi):
@@ -51,15 +76,14 @@ class Softmax(Transform):
 
     def _inverse(self, theta):
         theta = as_float(theta)
-        log_theta = jnp.log(jnp.maximum(theta, float(jnp.finfo(theta.dtype).tiny)))
-        return log_theta[..., :-1] - log_theta[..., -1:]
+        return self._coordinates(jnp.log(jnp.maximum(theta, float(jnp.finfo(theta.dtype).tiny))))
 
     def log_gap(self, phi):
         """log theta, right also where theta underflows."""
         return self._log_theta(phi)
 
     def log_abs_det_jacobian(self, phi, theta, intermediates=None):
-        return jnp.sum(self._log_theta(phi), axis=-1)
+        return jnp.sum(self._log_theta(phi), axis=-1) + self._log_volume(phi.shape[-1] + 1)
 
     def evaluation_point(self, phi):
         theta = self(phi)
@@ -69,7 +93,30 @@ class Softmax(Transform):
         # theta * gradient is exact for a score that goes like 1 / theta, however small theta is.
         weighted = theta_eval * gradient
         total = jnp.sum(weighted, axis=-1, keepdims=True) + theta_eval.shape[-1]
-        return weighted[..., :-1] - theta_eval[..., :-1] * total + 1
+        return self._transposed(weighted - theta_eval * total + 1)
+
+
+class Softmax(LogRatios):
+    r"""$\theta = \mathrm{softmax}(\varphi_1, \dots, \varphi_{K-1}, 0)$: log-ratios to the last component, which is unlike the others.
+
+    $\log |\det J| = \sum_i \log \theta_i$; the drift is $v_i - \theta_i \sum_j v_j + 1 - K \theta_i$ with
+    $v = \theta \cdot \nabla_\theta \log \pi$. Lipschitz constant 1/2. Near a face $\theta_i \approx e^{\varphi_i}$. Where the last component is
+    rare, all of phi must move together for it to change, and it hardly mixes: put the most frequent one last.
+    """
+
+    name = "softmax"
+
+    def _logits(self, phi):
+        return jnp.concatenate([phi, jnp.zeros_like(phi[..., :1])], axis=-1)
+
+    def _coordinates(self, log_theta):
+        return log_theta[..., :-1] - log_theta[..., -1:]
+
+    def _transposed(self, values):
+        return values[..., :-1]
+
+    def _log_volume(self, size):
+        return 0.0
 
 
 class Ordered(Transform):
