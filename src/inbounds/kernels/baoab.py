@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from inbounds import gradients, trees
 from inbounds.kernels.base import (
@@ -18,6 +19,7 @@ from inbounds.kernels.base import (
     injected_noise,
     kernel_on_proxy,
 )
+from inbounds.kernels.recursion import amplitude_left, underdamped
 from inbounds.posterior import Posterior
 from inbounds.preconditioners import one_step_late
 from inbounds.space import Space
@@ -102,7 +104,14 @@ def baoab(
 
         return State(phi, velocity, drift, theta_variance, estimator, preconditioner_state), look
 
+    def recursion(step_size, hessian, noise, scale):
+        h = np.sqrt(2 * step_size)
+        keep = np.exp(-friction * h)
+        taken = proxy_gradient.corrects * (keep * h) ** 2 * scale * np.diag(noise)
+        amplitude = amplitude_left((1 - keep**2) * temperature, taken)
+        return underdamped(h, keep, amplitude, hessian, noise, scale, temperature)
+
     config = describe(
         friction=friction, noise_correction=noise_correction, preconditioner=precondition, temperature=temperature
     )
-    return kernel_on_proxy("baoab", posterior, proxy_gradient, precondition, init, update, config)
+    return kernel_on_proxy("baoab", posterior, proxy_gradient, precondition, init, update, config, recursion=recursion)

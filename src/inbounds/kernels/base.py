@@ -18,6 +18,7 @@ from jax import lax
 
 from inbounds import trees
 from inbounds.gradients import GradientEstimator, GradientFactory
+from inbounds.kernels.recursion import OnGaussian
 from inbounds.posterior import Posterior
 from inbounds.preconditioners import Preconditioner, as_preconditioner
 from inbounds.space import Space
@@ -68,6 +69,7 @@ class Kernel:
     independent_batches: bool = False  # noise correction assumes that minibatches are independent
     reports: tuple[str, ...] = ("gradient_norm",)  # what of `Info` says something, to be kept with the draws
     adapt_steps: int = 0  # steps during which the kernel still changes itself: draws before that are not kept
+    recursion: OnGaussian | None = None  # what a step does to a Gaussian; None: not known
 
     def init(self, theta: PyTree) -> Any:
         """The state of a chain that starts at `theta`, which must lie strictly inside the support."""
@@ -220,6 +222,7 @@ def kernel_on_proxy(
     update: Update,
     config: tuple,
     independent_batches: bool | None = None,
+    recursion: OnGaussian | None = None,
 ) -> Kernel:
     """The kernel made of `init` and `update`, whose states have `phi`, `estimator` and `preconditioner`.
 
@@ -239,6 +242,7 @@ def kernel_on_proxy(
         independent_batches=proxy_gradient.corrects if independent_batches is None else independent_batches,
         reports=("gradient_norm", "noise_variance", "clamped") if proxy_gradient.corrects else ("gradient_norm",),
         adapt_steps=precondition.adapt_steps,
+        recursion=recursion,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from inbounds import gradients, trees
 from inbounds.kernels.base import (
@@ -19,6 +20,7 @@ from inbounds.kernels.base import (
     kernel_on_proxy,
     scaled,
 )
+from inbounds.kernels.recursion import Recursion, amplitude_left
 from inbounds.posterior import Posterior
 from inbounds.space import Space
 from inbounds.trees import PyTree
@@ -106,5 +108,17 @@ def leimkuhler_matthews(
 
         return State(phi, noise, spread, estimator, preconditioner_state), look
 
+    def recursion(step_size, hessian, noise, scale):
+        pace, identity = step_size * scale, np.eye(len(hessian))
+        amplitude = amplitude_left(2 * pace * temperature, proxy_gradient.corrects * pace**2 * np.diag(noise))
+        spread, none = np.sqrt(pace * temperature / 2), np.zeros_like(identity)
+        pull = pace[:, None] * hessian
+        # The state is (y, eta), and phi = y + spread eta.
+        transition = np.block([[identity - pull, np.diag(amplitude) - pull * spread], [none, none]])
+        added = np.block([[pace[:, None] * noise * pace, none], [none, identity]])
+        return Recursion(transition, added, np.hstack([identity, np.diag(spread)]), temperature)
+
     config = describe(noise_correction=noise_correction, preconditioner=precondition, temperature=temperature)
-    return kernel_on_proxy("leimkuhler_matthews", posterior, proxy_gradient, precondition, init, update, config)
+    return kernel_on_proxy(
+        "leimkuhler_matthews", posterior, proxy_gradient, precondition, init, update, config, recursion=recursion
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from inbounds import gradients, trees
 from inbounds.kernels.base import (
@@ -18,6 +19,7 @@ from inbounds.kernels.base import (
     kernel_on_proxy,
     scaled,
 )
+from inbounds.kernels.recursion import Recursion, amplitude_left
 from inbounds.posterior import Posterior
 from inbounds.space import Space
 from inbounds.trees import PyTree
@@ -87,5 +89,11 @@ def sgld(
 
         return State(phi, estimator, preconditioner_state), look
 
+    def recursion(step_size, hessian, noise, scale):
+        pace, identity = step_size * scale, np.eye(len(hessian))
+        amplitude = amplitude_left(2 * pace * temperature, proxy_gradient.corrects * pace**2 * np.diag(noise))
+        added = pace[:, None] * noise * pace + np.diag(amplitude**2)
+        return Recursion(identity - pace[:, None] * hessian, added, identity, temperature)
+
     config = describe(noise_correction=noise_correction, preconditioner=precondition, temperature=temperature)
-    return kernel_on_proxy("sgld", posterior, proxy_gradient, precondition, init, update, config)
+    return kernel_on_proxy("sgld", posterior, proxy_gradient, precondition, init, update, config, recursion=recursion)

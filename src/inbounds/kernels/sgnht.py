@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from inbounds import gradients, trees
 from inbounds.kernels.base import (
@@ -17,6 +18,7 @@ from inbounds.kernels.base import (
     describe,
     kernel_on_proxy,
 )
+from inbounds.kernels.recursion import UnstableError, underdamped
 from inbounds.posterior import Posterior
 from inbounds.preconditioners import one_step_late
 from inbounds.space import Space
@@ -106,10 +108,73 @@ def sgnht(
 
         return State(phi, velocity, xi, drift, estimator, preconditioner_state), look
 
+    def recursion(step_size, hessian, noise, scale):
+        # Around its mean the thermostat fluctuates; that is left out, as if its mass were large.
+        h = np.sqrt(2 * step_size)
+        xi = _settled(h, friction, temperature, hessian, noise, scale)
+        amplitude = np.sqrt(friction * temperature * -np.expm1(-2 * xi * h) / xi)
+        return underdamped(h, np.exp(-xi * h), np.full(len(hessian), amplitude), hessian, noise, scale, temperature)
+
     config = describe(
         friction=friction, thermal_mass=thermal_mass, preconditioner=precondition, temperature=temperature
     )
     # The thermostat takes gradient noise for white.
     return kernel_on_proxy(
-        "sgnht", posterior, proxy_gradient, precondition, init, update, config, independent_batches=True
+        "sgnht", posterior, proxy_gradient, precondition, init, update, config, independent_batches=True,
+        recursion=recursion,
+    )  # fmt: skip
+
+
+def _settled(
+    h: float, friction: float, temperature: float, hessian: np.ndarray, noise: np.ndarray, scale: np.ndarray
+) -> float:
+    """The friction at which the thermostat comes to rest on a Gaussian: there the mean kinetic energy is that of the temperature.
+
+    The energy is a trace, so the principal axes (of unit mass) can be taken one by one, whatever noise they share.
+    """
+    u = np.sqrt(scale)
+    curvatures, axes = np.linalg.eigh(u[:, None] * hessian * u)
+    noises = np.sum(axes * ((u[:, None] * noise * u) @ axes), axis=0)
+    heat = friction * temperature
+    low, high = 1e-6 * friction, 40 / h  # under the second nothing is left of a velocity
+    if np.max(h**2 * curvatures) >= 4 or np.min(curvatures) <= 0:
+        raise UnstableError("the step is too long for the largest curvature, or a curvature is not positive")
+    if not _kinetic_energy(high, h, heat, curvatures, noises) < temperature:
+        raise UnstableError(
+            "the gradient noise heats the chain more than any friction can cool it: the thermostat runs away"
+        )
+    for _ in range(60):
+        middle = np.sqrt(low * high)
+        if _kinetic_energy(middle, h, heat, curvatures, noises) > temperature:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _kinetic_energy(xi: float, h: float, heat: float, curvatures: np.ndarray, noises: np.ndarray) -> float:
+    """Mean of v^2 where the thermostat looks at it, half before the O step and half after it, under constant friction."""
+    keep = np.exp(-xi * h)
+    added = -heat * np.expm1(-2 * xi * h) / xi
+    one = np.ones_like(curvatures)
+    reach = h / 2 * (1 + keep)
+    stay, kick = 1 - reach * h * curvatures, -keep * h * curvatures  # phi' = stay phi + reach v, v' = kick phi + keep v
+    # Of (var phi, cov, var v): what a step makes of them, and what it adds.
+    moved = np.array(
+        [
+            [stay**2, 2 * stay * reach, reach**2 * one],
+            [stay * kick, stay * keep + reach * kick, reach * keep * one],
+            [kick**2, 2 * kick * keep, keep**2 * one],
+        ]
     )
+    gained = np.array(
+        [
+            (reach * h) ** 2 * noises + h**2 / 4 * added,
+            reach * h * keep * h * noises + h / 2 * added,
+            (keep * h) ** 2 * noises + added * one,
+        ]
+    )
+    system = np.eye(3) - moved.transpose(2, 0, 1)
+    place, both, after = np.linalg.solve(system, gained.T[..., None])[..., 0].T
+    before = after - 2 * h * curvatures * both + (h * curvatures) ** 2 * place + h**2 * noises
+    return float(np.mean(before + after) / 2)
