@@ -8,7 +8,7 @@ import pytest
 
 import inbounds as ib
 from inbounds.gradients import full_gradient
-from tests.models_for_tests import poisson_rates
+from tests.models_for_tests import linear_regression, poisson_rates
 
 THETA = {"rate": jnp.array([2.0, 1.5]), "mix": jnp.array(0.3)}
 CENTER = {"rate": jnp.array([2.5, 1.2]), "mix": jnp.array(0.4)}
@@ -28,7 +28,7 @@ def all_windows(rows: int, size: int) -> np.ndarray:
 @pytest.mark.parametrize(("variance", "size"), [("halves", 7), ("halves", 8), ("successive", 7), ("per_example", 7)])
 def test_the_mean_over_all_minibatches_is_the_full_gradient(name, variance, size):
     posterior = poisson_rates()
-    estimator = with_variance(name, variance)(posterior)
+    estimator = showing(name, variance)(posterior)
     state = estimator.init(CENTER, True)
     data = jnp.asarray(posterior.data["n"])
 
@@ -41,27 +41,73 @@ def test_the_mean_over_all_minibatches_is_the_full_gradient(name, variance, size
         np.testing.assert_allclose(mean[key], expected[key], rtol=2e-4, atol=2e-4)
 
 
-def with_variance(name, variance):
+def showing(name, variance):
     options = {"control_variate": {"center": CENTER}, "svrg": {"every": 10}, "minibatch": {}}[name]
     return getattr(ib.gradients, name)(variance=variance, **options)
 
 
 @pytest.mark.parametrize("name", FACTORIES)
-@pytest.mark.parametrize("variance", ib.gradients.VARIANCES)
-def test_the_reported_variance_is_that_of_the_estimate(name, variance):
+@pytest.mark.parametrize(
+    ("variance", "size"), [("halves", 20), ("halves", 3), ("successive", 5), ("per_example", 3)], ids=str
+)
+def test_the_outer_products_of_the_differences_are_the_covariance_of_the_estimate(name, variance, size):
+    """In the mean, and beside the diagonal, too. Three rows: one against two, and two degrees of freedom."""
     posterior = poisson_rates(rows=400)
-    estimator = with_variance(name, variance)(posterior)
-    rows = jax.random.randint(jax.random.key(1), (4_000, 20), 0, 400)
+    estimator = showing(name, variance)(posterior)
+    rows = jax.random.randint(jax.random.key(1), (20_000, size), 0, 400)
     data = jnp.asarray(posterior.data["n"])
 
     def step(state, rows):
         gradient, state = estimator.estimate(state, THETA, {"n": data[rows]}, True)
-        return state, gradient
+        assert jax.tree.structure(gradient.differences) == jax.tree.structure(THETA)
+        return state, (as_vectors(gradient.value, 0), as_vectors(gradient.differences, 1), gradient.weight)
 
-    _, gradients = jax.jit(lambda rows: jax.lax.scan(step, estimator.init(CENTER, True), rows))(rows)
-    for key in THETA:
-        truth = np.var(np.asarray(gradients.value[key]), axis=0)
-        np.testing.assert_allclose(np.asarray(gradients.variance[key])[2_000:].mean(0), truth, rtol=0.12)
+    _, (values, differences, weight) = jax.jit(lambda r: jax.lax.scan(step, estimator.init(CENTER, True), r))(rows)
+    differences, weight = np.asarray(differences, float), np.broadcast_to(weight, len(rows))
+    shown = np.einsum("s,ski,skj->ij", weight, differences, differences) / weight.sum()
+    truth = np.cov(np.asarray(values, float).T)
+    scale = np.sqrt(np.outer(np.diag(truth), np.diag(truth)))
+    np.testing.assert_allclose(shown / scale, truth / scale, atol=0.05)
+    assert weight[0] == (variance != "successive")  # the first has no gradient before it
+    assert np.all(weight[1:] == 1)
+
+
+def as_vectors(tree, axes):
+    """The leaves of a tree, with so many leading axes, end to end."""
+    return jnp.concatenate([leaf.reshape(*leaf.shape[:axes], -1) for leaf in jax.tree.leaves(tree)], axis=-1)
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 8])
+@pytest.mark.parametrize("route", ["one pass", "two gradients"])
+def test_the_halves_of_a_batch_make_the_estimate_of_the_whole(route, size):
+    """Also of an odd one, whose halves count by their rows."""
+    posterior, _, _ = linear_regression(rows=60, columns=2 if route == "one pass" else 9)
+    estimator, theta = ib.gradients.minibatch(posterior), {"w": jnp.ones(posterior.data["x"].shape[1])}
+    batch = {name: jnp.asarray(x[:size]) for name, x in posterior.data.items()}
+    whole = estimator.estimate(None, theta, batch, False)[0].value["w"]
+    found = estimator.estimate(None, theta, batch, True)[0]
+    np.testing.assert_allclose(found.value["w"], whole, rtol=1e-4)
+    half = size // 2
+    parts = [{name: x[rows] for name, x in batch.items()} for rows in (slice(half), slice(half, None))]
+    first, second = (estimator.gradient(None, theta, part)["w"] for part in parts)
+    expected = np.sqrt(half * (size - half)) / size * (first - second)
+    assert found.differences["w"].shape == (1, *whole.shape)
+    np.testing.assert_allclose(found.differences["w"][0], expected, rtol=1e-4)
+
+
+def test_the_noise_is_the_smoothed_square_of_the_differences():
+    """With bias correction, whatever the first of them weighs."""
+    posterior, _, _ = linear_regression(rows=60, columns=2)
+    kernel = ib.sgld(posterior, noise_correction=True, gradient=ib.gradients.minibatch(smoothing=0.7))
+    state, squares = kernel.init({"w": np.zeros(2)}), []
+    for step in range(4):
+        batch = {name: jnp.asarray(x[5 * step : 5 * step + 5]) for name, x in posterior.data.items()}
+        squares.append(kernel.estimator.estimate(None, kernel.position(state), batch, True)[0].differences["w"][0] ** 2)
+        state, info = kernel.step(jax.random.key(step), state, batch, 1e-4)
+        weights = 0.7 ** np.arange(step, -1, -1)
+        assert float(info.noise_variance) == pytest.approx(
+            np.average(squares, axis=0, weights=weights).mean(), rel=1e-4
+        )
 
 
 def test_a_control_variate_near_the_mode_is_less_noisy():
@@ -93,11 +139,11 @@ def test_svrg_centres_on_the_current_theta_when_refreshed(make):
     kernel = make(poisson_rates(), gradient=ib.gradients.svrg(every=10))
     state = kernel.init(CENTER)
     state, _ = kernel.step(jax.random.key(0), state, {"n": jnp.ones((4, 2))}, 0.01)
-    assert np.allclose(state.estimator.center["rate"], CENTER["rate"])
+    assert np.allclose(state.estimator.own.center["rate"], CENTER["rate"])
     refreshed = kernel.refresh(state)
-    np.testing.assert_allclose(refreshed.estimator.center["rate"], kernel.position(state)["rate"], rtol=1e-6)
+    np.testing.assert_allclose(refreshed.estimator.own.center["rate"], kernel.position(state)["rate"], rtol=1e-6)
     full = ib.gradients.full_likelihood_gradient(kernel.posterior, kernel.position(state))
-    np.testing.assert_allclose(refreshed.estimator.full["mix"], full["mix"], rtol=1e-4)
+    np.testing.assert_allclose(refreshed.estimator.own.full["mix"], full["mix"], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +178,7 @@ def test_halves_of_minibatches_of_unequal_lengths_count_all_of_them():
     estimator, theta = ib.gradients.minibatch(posterior), {"m": jnp.zeros(())}
     found, _ = estimator.estimate(estimator.init(theta, True), theta, batch, True)
     assert float(found.value["m"]) == pytest.approx(10 * 9.5 + 4 * 8)
-    assert float(found.variance["m"]) == pytest.approx(((10 * 4.5 + 4 * 6) - (10 * 14.5 + 4 * 10)) ** 2 / 4)
+    assert float(found.differences["m"][0]) == pytest.approx(((10 * 4.5 + 4 * 6) - (10 * 14.5 + 4 * 10)) / 2)
     per_example = ib.gradients.minibatch(variance="per_example")(posterior)
     with pytest.raises(ValueError, match="as many of each array; got"):
         per_example.estimate(per_example.init(theta, True), theta, batch, True)

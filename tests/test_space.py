@@ -76,6 +76,25 @@ def test_variance_is_pulled_back_through_the_jacobian():
         np.testing.assert_allclose(pulled[name], sampled[name], rtol=0.06, atol=1e-6, err_msg=name)
 
 
+def test_differences_are_pulled_back_by_the_jacobian():
+    """Of vectors and matrices; those of scalars wait for their slope."""
+    space = Space.of(SUPPORTS)
+    point = space.evaluation_point(PHI)
+    differences = jax.tree.map(lambda x: jnp.stack([jnp.sin(1.0 + jnp.cumsum(x).reshape(x.shape)), x]), point)
+    pulled = jax.jit(space.pull_back_differences)(PHI, point, differences)
+    for name, transform in space.transforms.items():
+        if transform.domain.event_dim == 0:
+            assert np.array_equal(pulled[name], differences[name])
+            at = space.variance_at(PHI, {**PHI, name: jnp.square(pulled[name][0])})[name]
+            expected = jnp.square(space.pull_back(PHI, point, {**point, name: differences[name][0]})[name]
+                                  - space.pull_back(PHI, point, {**point, name: 0 * point[name]})[name])  # fmt: skip
+            np.testing.assert_allclose(at, expected, rtol=1e-3, err_msg=name)
+        else:
+            jacobian = jax.jacobian(transform)(PHI[name])
+            expected = [np.tensordot(d, jacobian, axes=d.ndim) for d in differences[name]]
+            np.testing.assert_allclose(pulled[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
 def test_one_transform_serves_a_whole_subtree():
     space = Space.of(constraints.positive, "icll")
     network = {"layers": [jnp.ones((2, 3)), jnp.zeros(3)]}

@@ -1,13 +1,17 @@
-r"""From how much of the data: estimators of the gradient of $\log \pi$ in theta, which also report their variance.
+r"""From how much of the data: estimators of the gradient of $\log \pi$ in theta, which also show their noise.
 
 An estimator factory takes a `Posterior`; its options come first, so that `gradient=ib.gradients.minibatch` and
 `gradient=ib.gradients.minibatch(variance="per_example")` both work. The estimator has
 
-- `init(theta) -> state`,
-- `estimate(state, theta, batch, with_variance) -> (Gradient, state)`,
-- `refresh(state, theta) -> state` and `refresh_every`, for those that look at all the data now and then.
+- `init(theta, with_noise) -> state`,
+- `estimate(state, theta, batch, with_noise) -> (Gradient, state)`,
+- `refresh(state, theta) -> state` and `refresh_every`, for those that look at all the data now and then,
+- `smoothing`, the weight of the past where a kernel smooths what one minibatch shows of the noise.
 
-The variance is that of each coordinate of the estimate, over the draw of the minibatch, smoothed over the last steps.
+What is shown are differences, such as half the difference of two half batches, and no variances: their outer products have
+the covariance of the estimate over the draw of the minibatch as their mean. A difference can be pulled back to the proxy
+through any map; the variances of the coordinates of theta could not, because the noise of one coordinate goes with that of
+another.
 """
 
 from __future__ import annotations
@@ -28,10 +32,19 @@ from inbounds.trees import PyTree
 
 
 class Gradient(NamedTuple):
-    """An estimate of the gradient of log pi at theta, and the variance of each of its coordinates (None: not asked)."""
+    """An estimate of the gradient of log pi at theta, and what one minibatch shows of its noise.
+
+    Args:
+        value: the estimate.
+        differences: a tree like `value` with one more leading axis (of length 1 for "halves" and "successive", one entry per
+            row for "per_example"): the sum over it of the outer products has the covariance of the estimate as its mean.
+            None: not asked for.
+        weight: how many observations of the noise that is: 1, or 0 where there is none yet (the first of successive gradients).
+    """
 
     value: PyTree
-    variance: PyTree | None
+    differences: PyTree | None
+    weight: jax.Array | float = 1.0
 
 
 class GradientEstimator(Protocol):
@@ -39,10 +52,11 @@ class GradientEstimator(Protocol):
 
     refresh_every: int | None
     config: tuple
+    smoothing: float
 
-    def init(self, theta: PyTree, with_variance: bool) -> Any: ...
+    def init(self, theta: PyTree, with_noise: bool) -> Any: ...
 
-    def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_variance: bool) -> tuple[Gradient, Any]: ...
+    def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_noise: bool) -> tuple[Gradient, Any]: ...
 
     def refresh(self, state: Any, theta: PyTree) -> Any: ...
 
@@ -52,12 +66,11 @@ GradientFactory = Callable[[Posterior], GradientEstimator]
 VARIANCES = ("halves", "successive", "per_example")
 
 
-class Smoothed(NamedTuple):
-    """Exponential average with bias correction: `average / weight` is the estimate."""
+class Previous(NamedTuple):
+    """The last gradient, for "successive"."""
 
-    average: PyTree
-    weight: jax.Array
-    previous: PyTree  # the last gradient, for "successive"; None otherwise
+    gradient: PyTree
+    known: jax.Array  # 0.0 before the first, 1.0 from then on
 
 
 class _Minibatch:
@@ -73,34 +86,29 @@ class _Minibatch:
         self.smoothing = smoothing
         self.config: tuple = (type(self).__name__, variance, smoothing)
 
-    def init(self, theta: PyTree, with_variance: bool) -> Any:
-        if not with_variance:
+    def init(self, theta: PyTree, with_noise: bool) -> Any:
+        if not with_noise or self.variance != "successive":
             return None
-        zeros = jax.tree.map(jnp.zeros_like, theta)
-        previous = zeros if self.variance == "successive" else None
-        return Smoothed(zeros, jnp.zeros((), jax.tree.leaves(theta)[0].dtype), previous)
+        return Previous(jax.tree.map(jnp.zeros_like, theta), jnp.zeros((), jax.tree.leaves(theta)[0].dtype))
 
     def refresh(self, state: Any, theta: PyTree) -> Any:
         return state
 
-    def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_variance: bool) -> tuple[Gradient, Any]:
-        if not with_variance:
+    def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_noise: bool) -> tuple[Gradient, Any]:
+        if not with_noise:
             return Gradient(self.gradient(state, theta, batch), None), state
-        if isinstance(batch, Spread) and self.variance != "successive":
-            value, squares = self._spread(theta, batch, self.variance)
-        elif self.variance == "per_example":
-            value, squares = self._per_example(state, theta, batch)
-        elif self.variance == "halves":
-            value, squares = self._halves(state, theta, batch)
-        else:
-            value = self.gradient(state, theta, batch)
-            moving = self._smoothed(state)
-            squares = jax.tree.map(lambda g, old: jnp.square(g - old) / 2, value, moving.previous)
-        moving = self._smooth(self._smoothed(state), squares, value)
-        variance = jax.tree.map(lambda a: a / jnp.maximum(moving.weight, 1e-30), moving.average)
-        return Gradient(value, variance), self._with_smoothed(state, moving)
+        if self.variance == "successive":
+            value, before = self.gradient(state, theta, batch), self._previous(state)
+            differences = jax.tree.map(lambda g, old: (g - old)[None] / math.sqrt(2), value, before.gradient)
+            now = Previous(value, jnp.ones_like(before.known))
+            return Gradient(value, differences, before.known), self._with_previous(state, now)
+        if isinstance(batch, Spread):
+            return Gradient(*self._spread(theta, batch, self.variance)), state
+        if self.variance == "per_example":
+            return Gradient(*self._per_example(state, theta, batch)), state
+        return Gradient(*self._halves(state, theta, batch)), state
 
-    # What control variates change: the likelihood part, and where the smoothed variance is kept.
+    # What control variates change: the likelihood part, and where the last gradient is kept.
 
     def gradient(self, state: Any, theta: PyTree, batch: PyTree) -> PyTree:
         """The estimate from one batch."""
@@ -116,14 +124,14 @@ class _Minibatch:
         terms = self.posterior.log_likelihood(theta, batch)
         return jnp.sum(terms) * _scale(self.posterior, terms.shape[0])
 
-    def _smoothed(self, state: Any) -> Smoothed:
+    def _previous(self, state: Any) -> Previous:
         return state
 
-    def _with_smoothed(self, state: Any, moving: Smoothed) -> Any:
-        return moving
+    def _with_previous(self, state: Any, now: Previous) -> Any:
+        return now
 
     def _halves(self, state: Any, theta: PyTree, batch: PyTree) -> tuple[PyTree, PyTree]:
-        """Two half batches cost what one whole costs; half their difference has the variance of their mean."""
+        """Two half batches cost what one whole costs; half their difference has the covariance of their mean."""
         lengths = _lengths(batch)
         total, half = lengths[0], _half(min(lengths))
         if self.is_plain and self.posterior.gradient is None and trees.size(theta) <= total:
@@ -132,7 +140,8 @@ class _Minibatch:
         second = self.gradient(state, theta, jax.tree.map(lambda x: x[len(x) // 2 :], batch))
         share = half / total if len(set(lengths)) == 1 else 0.5  # rows of several plates are no halves of one batch
         value = jax.tree.map(lambda a, b: share * a + (1 - share) * b, first, second)
-        return value, jax.tree.map(lambda a, b: share * (1 - share) * jnp.square(a - b), first, second)
+        apart = math.sqrt(share * (1 - share))
+        return value, jax.tree.map(lambda a, b: apart * (a - b)[None], first, second)
 
     def _one_pass(self, theta: PyTree, batch: PyTree, total: int) -> tuple[PyTree, PyTree]:
         """The same two numbers from one forward pass, for models with fewer parameters than rows.
@@ -146,10 +155,10 @@ class _Minibatch:
         (pair,) = jax.vmap(pull)(scale * jnp.stack([jnp.ones_like(terms), _half_signs(total, terms.dtype)]))
         prior = jax.grad(self.posterior.log_prior)(theta)
         value = jax.tree.map(lambda p, g: p + g[0], prior, pair)
-        return value, jax.tree.map(lambda g: jnp.square(g[1]), pair)
+        return value, jax.tree.map(lambda g: g[1:], pair)
 
     def _per_example(self, state: Any, theta: PyTree, batch: PyTree) -> tuple[PyTree, PyTree]:
-        """Exact within-batch variance of the terms: for cheap per-example gradients."""
+        """Every row against their mean: for cheap per-example gradients."""
         lengths = _lengths(batch)
         total = lengths[0]
         if len(set(lengths)) > 1 or total < 2:
@@ -160,12 +169,15 @@ class _Minibatch:
         one = partial(self.gradient, state, theta)
         each = jax.vmap(lambda row: one(jax.tree.map(lambda x: x[None], row)))(batch)
         value = jax.tree.map(lambda g: jnp.mean(g, axis=0), each)
-        return value, jax.tree.map(lambda g: jnp.var(g, axis=0, ddof=1) / total, each)
+        spare = math.sqrt(total * (total - 1))
+        return value, jax.tree.map(lambda g, mean: (g - mean) / spare, each, value)
 
     def _spread(self, theta: PyTree, batch: Spread, variance: str | None) -> tuple[PyTree, ...]:
-        """The estimate, and its variance if asked for, from rows on several devices.
+        """The estimate, and its differences if asked for, from rows on several devices.
 
-        Their minibatches are independent, each of its own rows: the gradients add up, and so do their variances.
+        Their minibatches are independent, each of its own rows: the gradients add up, and so do their covariances. So do the
+        differences: of independent ones with mean zero the outer product of the sum has the sum of the outer products as its
+        mean. One difference travels, not one per device.
         """
         if self.posterior.gradient is not None:
             return batch.sum(partial(self._own_gradient, batch.num_data, variance), theta)
@@ -174,7 +186,7 @@ class _Minibatch:
         return jax.tree.map(jnp.add, prior, likelihood[0]), *likelihood[1:]
 
     def _own_likelihood(self, variance: str | None, theta: PyTree, rows: PyTree, weights: jax.Array) -> tuple:
-        """One device's part of the likelihood's gradient, and of its variance."""
+        """One device's part of the likelihood's gradient, and of its differences."""
         likelihood = self.posterior.log_likelihood
         assert likelihood is not None
         total = weights.shape[0]
@@ -183,13 +195,14 @@ class _Minibatch:
             each = jax.vmap(one, in_axes=(None, 0))(theta, rows)
             each = jax.vmap(lambda g, w: jax.tree.map(lambda x: x * w.astype(x.dtype), g))(each, weights)
             value = jax.tree.map(lambda g: jnp.sum(g, axis=0), each)
-            return value, jax.tree.map(lambda g: total * jnp.var(g, axis=0, ddof=1), each)
+            unbias = math.sqrt(total / (total - 1))
+            return value, jax.tree.map(lambda g, total_of: unbias * (g - total_of / total), each, value)
         terms, pull = jax.vjp(lambda x: likelihood(x, rows), theta)
         weights = weights.astype(terms.dtype)
         if variance is None:
             return pull(weights)
         (pair,) = jax.vmap(pull)(jnp.stack([weights, weights * _half_signs(total, terms.dtype)]))
-        return jax.tree.map(lambda g: g[0], pair), jax.tree.map(lambda g: jnp.square(g[1]), pair)
+        return jax.tree.map(lambda g: g[0], pair), jax.tree.map(lambda g: g[1:], pair)
 
     def _own_gradient(
         self, num_data: int, variance: str | None, theta: PyTree, rows: PyTree, weights: jax.Array
@@ -199,23 +212,15 @@ class _Minibatch:
         parts: tuple = (self.gradient(None, theta, rows),)
         if variance is not None:
             parts = (self._halves if variance == "halves" else self._per_example)(None, theta, rows)
-        return tuple(jax.tree.map(lambda g, p=power: share**p * g, part) for power, part in enumerate(parts, start=1))
-
-    def _smooth(self, moving: Smoothed, squares: PyTree, value: PyTree) -> Smoothed:
-        keep = self.smoothing
-        # The first successive difference is against zero, not against a gradient: it has no weight.
-        has_previous = jnp.isfinite(moving.weight) if moving.previous is None else _any_nonzero(moving.previous)
-        gain = jnp.where(has_previous, 1 - keep, 0.0).astype(moving.weight.dtype)
-        average = jax.tree.map(lambda a, s: keep * a + gain * s, moving.average, squares)
-        return Smoothed(average, keep * moving.weight + gain, None if moving.previous is None else value)
+        return jax.tree.map(lambda g: share * g, parts)
 
 
 class Centred(NamedTuple):
-    """State of a control variate: where it is centred, the full-data gradient there, the smoothed variance."""
+    """State of a control variate: where it is centred, the full-data gradient there, the last gradient if it is wanted."""
 
     center: PyTree
     full: PyTree
-    smoothed: Smoothed | None
+    previous: Previous | None
 
 
 class _ControlVariate(_Minibatch):
@@ -240,16 +245,16 @@ class _ControlVariate(_Minibatch):
                 )
             self.at_center = full_likelihood_gradient(posterior, jax.tree.map(lambda c: jnp.asarray(c, float), center))
 
-    def init(self, theta: PyTree, with_variance: bool) -> Centred:
+    def init(self, theta: PyTree, with_noise: bool) -> Centred:
         center = (
             theta if self.center is None else jax.tree.map(lambda c, x: jnp.asarray(c, x.dtype), self.center, theta)
         )
         full = self._full(center) if self.at_center is None else self.at_center
         full = jax.tree.map(lambda g, x: g.astype(x.dtype), full, theta)
-        return Centred(center, full, super().init(theta, with_variance))
+        return Centred(center, full, super().init(theta, with_noise))
 
     def refresh(self, state: Centred, theta: PyTree) -> Centred:
-        return Centred(theta, self._full(theta), state.smoothed)
+        return Centred(theta, self._full(theta), state.previous)
 
     def gradient(self, state: Centred, theta: PyTree, batch: PyTree) -> PyTree:
         prior = jax.grad(self.posterior.log_prior)(theta)
@@ -261,12 +266,12 @@ class _ControlVariate(_Minibatch):
         """Gradient of the whole log likelihood, in slices that fit in memory."""
         return full_likelihood_gradient(self.posterior, theta)
 
-    def _smoothed(self, state: Centred) -> Smoothed:
-        assert state.smoothed is not None
-        return state.smoothed
+    def _previous(self, state: Centred) -> Previous:
+        assert state.previous is not None
+        return state.previous
 
-    def _with_smoothed(self, state: Centred, moving: Smoothed) -> Centred:
-        return state._replace(smoothed=moving)
+    def _with_previous(self, state: Centred, now: Previous) -> Centred:
+        return state._replace(previous=now)
 
 
 def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", smoothing: float = 0.995) -> Any:
@@ -276,9 +281,9 @@ def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", s
 
     Args:
         posterior: what is sampled; left out, a factory with these options is returned.
-        variance: how the variance is estimated where a kernel asks for it. "halves": from the difference of two half
-            batches, nearly free; "successive": from the difference of successive gradients, for batches of one;
-            "per_example": from the gradients of every datum, exact and dear.
+        variance: what shows the noise where a kernel asks for it. "halves": the difference of two half batches, nearly
+            free; "successive": the difference of successive gradients, for batches of one; "per_example": the gradients of
+            every datum, exact and dear.
         smoothing: weight of the past in the running average of the variance, in [0, 1).
     """
     _check_options(variance, smoothing)
@@ -401,10 +406,6 @@ def _lengths(batch: PyTree) -> list[int]:
             'variance (noise_correction=value) or use gradient=ib.gradients.minibatch(variance="successive").'
         )
     return [leaf.shape[0] for leaf in leaves]
-
-
-def _any_nonzero(tree: PyTree) -> jax.Array:
-    return jnp.any(jnp.stack([jnp.any(leaf != 0) for leaf in jax.tree.leaves(tree)]))
 
 
 def _check_options(variance: str, smoothing: float) -> None:

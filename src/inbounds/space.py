@@ -92,8 +92,35 @@ class Space:
 
         return self._map(one, phi, theta, gradient)
 
+    def pull_back_differences(self, phi: PyTree, theta: PyTree, differences: PyTree) -> PyTree:
+        """J(phi)^T of differences of theta-gradients (one more leading axis), for vectors and matrices.
+
+        Those of scalars stay as they are: their slope is one number, and `variance_at` takes it where a kernel wants it.
+        """
+
+        def one(t, p, x, d):
+            if t.domain.event_dim == 0:
+                return d
+            # `pull_back` is J^T g and a term without g: of the two only the first is linear.
+            _, jacobian_transposed = jax.linearize(lambda g: t.pull_back(p, x, g), jnp.zeros_like(x))
+            return jax.vmap(jacobian_transposed)(d)
+
+        return self._map(one, phi, theta, differences)
+
+    def variance_at(self, phi: PyTree, squares: PyTree) -> PyTree:
+        """Variance of the proxy gradient at phi, from the mean squares of what `pull_back_differences` makes."""
+
+        def one(t, p, v):
+            return jnp.square(_apply(t, t.derivative, p)) * v if t.domain.event_dim == 0 else v
+
+        return self._map(one, phi, squares)
+
     def pull_back_variance(self, phi: PyTree, variance: PyTree) -> PyTree:
-        """Variance of the proxy gradient from that of the theta-gradient, both diagonal: J^2 summed against it."""
+        """Variance of the proxy gradient from a *known* variance of the theta-gradient: J^2 summed against it.
+
+        It takes the noise of the coordinates of theta for independent (and an entry of a symmetric matrix and its mirror image
+        for one). Noise that is estimated is not diagonal in theta; that goes through `pull_back_differences`.
+        """
 
         def one(t, p, v):
             if t.domain.event_dim == 0:

@@ -133,7 +133,7 @@ def test_the_estimated_noise_variance_is_the_known_one():
         return state, None
 
     state, _ = jax.lax.scan(step, state, (jax.random.split(jax.random.key(1), 4000), batches))
-    estimate = float(state.estimator.average / state.estimator.weight)
+    estimate = float(state.estimator.squares.value())
     assert estimate == pytest.approx(1.0, abs=0.4)  # over the last hundred steps
     known = ib.leimkuhler_matthews(kernel.posterior, "softplus", noise_correction=1.0)
     assert known != kernel

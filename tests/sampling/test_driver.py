@@ -204,7 +204,7 @@ def test_svrg_looks_at_all_the_data_on_time():
     whole = ib.sample(ib.sgld(posterior, gradient=ib.gradients.svrg(every=32)), 1e-4, 100, batch_size=6)
     assert np.array_equal(draws.phi["w"], whole.phi["w"])
     # The centre is where the chain was at step 96.
-    np.testing.assert_allclose(draws.state.estimator.center["w"][0], draws.phi["w"][0, 95], rtol=1e-6)
+    np.testing.assert_allclose(draws.state.estimator.own.center["w"][0], draws.phi["w"][0, 95], rtol=1e-6)
 
 
 def test_float64_when_jax_has_it(float64):

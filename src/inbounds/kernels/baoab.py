@@ -30,7 +30,7 @@ class State(NamedTuple):
     phi: PyTree
     velocity: PyTree
     drift: PyTree  # the gradient at phi, already paid for
-    variance: PyTree  # of the gradient in theta; None where it is not corrected for
+    variance: PyTree  # of that gradient's noise; None where it is not corrected for
     estimator: Any
     preconditioner: Any
 
@@ -76,7 +76,7 @@ def baoab(
     def init(theta):
         phi = space.unconstrain(theta)
         still = jax.tree.map(jnp.zeros_like, phi)
-        variance = jax.tree.map(jnp.zeros_like, theta) if proxy_gradient.corrects else None
+        variance = still if proxy_gradient.corrects else None
         return State(phi, still, still, variance, proxy_gradient.init(theta), precondition.init(phi))
 
     def update(noise, state, minibatch, step_size):
@@ -87,22 +87,21 @@ def baoab(
         )
         # The mass enters as a change of units: everything below moves phi / sqrt(M) with unit mass.
         unit = jax.tree.map(jnp.ones_like, state.phi) if scale is None else jax.tree.map(jnp.sqrt, scale)
-        variance = None if state.variance is None else space.pull_back_variance(state.phi, state.variance)
         injected = injected_noise(
-            lambda m: (1 - keep**2) * temperature, lambda m: (keep * h) ** 2 * m, scale, variance, like=state.phi
+            lambda m: (1 - keep**2) * temperature, lambda m: (keep * h) ** 2 * m, scale, state.variance, like=state.phi
         )
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, state.velocity, unit, state.drift)
         phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, state.phi, unit, velocity)
         velocity = jax.tree.map(lambda v, a, z: keep * v + a * z, velocity, injected.amplitude, noise)
         phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, phi, unit, velocity)
-        make_drift, theta_variance, estimator = proxy_gradient(state.estimator, phi, minibatch)
+        make_drift, variance_at, estimator = proxy_gradient(state.estimator, phi, minibatch)
         drift = make_drift()
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, velocity, unit, drift)
 
         def look():
             return Info(trees.norm(drift), injected.noise_variance(), injected.clamped(), trees.all_finite(phi))
 
-        return State(phi, velocity, drift, theta_variance, estimator, preconditioner_state), look
+        return State(phi, velocity, drift, variance_at(phi), estimator, preconditioner_state), look
 
     def recursion(step_size, hessian, noise, scale):
         h = np.sqrt(2 * step_size)

@@ -141,15 +141,34 @@ class Kernel:
         return f"<table><caption>{self.name}</caption>{rows}</table>{self.posterior._repr_html_()}"
 
 
+class Smoothed(NamedTuple):
+    """Exponential average with bias correction: `average / weight` is the estimate."""
+
+    average: PyTree
+    weight: jax.Array
+
+    def value(self) -> PyTree:
+        return jax.tree.map(lambda a: a / jnp.maximum(self.weight, 1e-30), self.average)
+
+
+class EstimatorState(NamedTuple):
+    own: Any  # of the gradient estimator
+    squares: Smoothed | None  # of its differences, where they are asked for
+
+
 class ProxyGradient:
-    """The stochastic gradient of the proxy's log density, and the variance of its noise.
+    """The stochastic gradient of the proxy's log density, and the variance of its noise, coordinate by coordinate.
+
+    The noise is estimated from differences of gradients (`gradients.Gradient`), pulled back to the proxy, squared and smoothed over
+    the steps. Those of scalar variables are smoothed in theta and take the slope of their transform afterwards, because the noise of
+    theta's gradient varies little over the posterior and the slope varies much.
 
     Args:
         posterior: what is sampled.
         space: how it is kept in bounds.
         gradient: a gradient factory.
-        noise_correction: False; True (the variance is estimated by `gradient`); or the known variance of the
-            theta-gradient: a number, a tree, or a function of theta.
+        noise_correction: False; True (`gradient` shows its noise); or the known variance of the theta-gradient, whose
+            coordinates are then taken for independent: a number, a tree, or a function of theta.
         temperature: of the law that is sampled.
     """
 
@@ -176,28 +195,54 @@ class ProxyGradient:
             raise ValueError("noise_correction=True, but a target without data has no gradient noise. Leave it out.")
         self.corrects = noise_correction is not False and noise_correction is not None
 
-    def init(self, theta: PyTree) -> Any:
-        return self.estimator.init(theta, self.estimates_variance)
+    def init(self, theta: PyTree) -> EstimatorState:
+        own = self.estimator.init(theta, self.estimates_variance)
+        if not self.estimates_variance:
+            return EstimatorState(own, None)
+        zeros = jax.tree.map(jnp.zeros_like, self.space.unconstrain(theta))
+        return EstimatorState(own, Smoothed(zeros, jnp.zeros((), jax.tree.leaves(theta)[0].dtype)))
 
-    def __call__(self, state: Any, phi: PyTree, batch: PyTree) -> tuple[Callable[[], PyTree], PyTree | None, Any]:
-        """(what makes the drift of phi, variance of the theta-gradient or None, new estimator state).
+    def __call__(
+        self, state: EstimatorState, phi: PyTree, batch: PyTree
+    ) -> tuple[Callable[[], PyTree], Callable[[PyTree], PyTree | None], EstimatorState]:
+        """(what makes the drift of phi, the variance of its noise as a function of where, new estimator state).
 
         A report makes its drift anew, inside its condition: one that it shared with the step would be written to memory in every
         step. Without data, what it is made of would be written instead, and they share it.
         """
         theta = self.space.evaluation_point(phi)
-        gradient, state = self.estimator.estimate(state, theta, batch, self.estimates_variance)
-        variance = gradient.variance
-        if self.known_variance is not None:
-            known = self.known_variance(theta) if callable(self.known_variance) else self.known_variance
-            variance = trees.spread(known, theta, "The variance in `noise_correction`")
-        if self.has_data:
-            return lambda: self.space.pull_back(phi, theta, gradient.value, self.temperature), variance, state
-        drift = self.space.pull_back(phi, theta, gradient.value, self.temperature)
-        return lambda: drift, variance, state
+        gradient, own = self.estimator.estimate(state.own, theta, batch, self.estimates_variance)
+        squares = state.squares
+        if squares is not None:
+            differences = self.space.pull_back_differences(phi, theta, gradient.differences)
+            squares = self._smooth(squares, differences, gradient.weight)
 
-    def refresh(self, state: Any, phi: PyTree) -> Any:
-        return self.estimator.refresh(state, self.space.evaluation_point(phi))
+        def make_drift():
+            return self.space.pull_back(phi, theta, gradient.value, self.temperature)
+
+        def variance_at(point):
+            if squares is not None:
+                return self.space.variance_at(point, squares.value())
+            if self.known_variance is None:
+                return None
+            known = self.known_variance(theta) if callable(self.known_variance) else self.known_variance
+            return self.space.pull_back_variance(
+                point, trees.spread(known, theta, "The variance in `noise_correction`")
+            )
+
+        if self.has_data:
+            return make_drift, variance_at, EstimatorState(own, squares)
+        drift = make_drift()
+        return lambda: drift, variance_at, EstimatorState(own, squares)
+
+    def _smooth(self, past: Smoothed, differences: PyTree, weight: jax.Array | float) -> Smoothed:
+        keep = self.estimator.smoothing
+        gain = ((1 - keep) * jnp.asarray(weight)).astype(past.weight.dtype)
+        average = jax.tree.map(lambda a, d: keep * a + gain * jnp.sum(jnp.square(d), axis=0), past.average, differences)
+        return Smoothed(average, keep * past.weight + gain)
+
+    def refresh(self, state: EstimatorState, phi: PyTree) -> EstimatorState:
+        return state._replace(own=self.estimator.refresh(state.own, self.space.evaluation_point(phi)))
 
 
 def _as_correction(noise_correction: Any) -> Any:

@@ -87,15 +87,17 @@ def leimkuhler_matthews(
         return State(phi, no_kick, spread_of(no_step, scale, phi), proxy_gradient.init(theta), preconditioner_state)
 
     def update(noise, state, minibatch, step_size):
-        make_drift, variance, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
+        make_drift, variance_at, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
         drift, base = make_drift(), state.base
         scale, preconditioner_state = precondition.update(
             state.preconditioner, drift, space.evaluation_point(state.phi)
         )
-        if variance is not None:
-            variance = space.pull_back_variance(base, variance)
         injected = injected_noise(
-            lambda m: 2 * step_size * m * temperature, lambda m: (step_size * m) ** 2, scale, variance, like=base
+            lambda m: 2 * step_size * m * temperature,
+            lambda m: (step_size * m) ** 2,
+            scale,
+            variance_at(base),
+            like=base,
         )
         spread = spread_of(step_size, scale, base)
         phi = jax.tree.map(

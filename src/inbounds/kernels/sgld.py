@@ -70,15 +70,17 @@ def sgld(
         return State(phi, proxy_gradient.init(theta), precondition.init(phi))
 
     def update(noise, state, minibatch, step_size):
-        make_drift, variance, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
+        make_drift, variance_at, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
         drift = make_drift()
         scale, preconditioner_state = precondition.update(
             state.preconditioner, drift, space.evaluation_point(state.phi)
         )
-        if variance is not None:
-            variance = space.pull_back_variance(state.phi, variance)
         injected = injected_noise(
-            lambda m: 2 * step_size * m * temperature, lambda m: (step_size * m) ** 2, scale, variance, like=state.phi
+            lambda m: 2 * step_size * m * temperature,
+            lambda m: (step_size * m) ** 2,
+            scale,
+            variance_at(state.phi),
+            like=state.phi,
         )
         phi = jax.tree.map(
             lambda p, g, a, z: p + step_size * g + a * z, state.phi, scaled(scale, drift), injected.amplitude, noise
