@@ -136,3 +136,31 @@ def test_a_prior_must_be_a_law_to_draw_from(prior):
 def test_masked_data_are_refused():
     with pytest.raises(ValueError, match="masked values"):
         ib.Posterior({"m": dist.Normal()}, lambda theta, x: -x, np.ma.masked_less(np.arange(5.0), 2))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "data", "said"),
+    [
+        (
+            lambda t, b: b["xx"][:, 0] * t["w"],
+            {"x": X},
+            "asks for 'xx', which is not there. Did you mean 'x'.*the batch has 'x'",
+        ),
+        (lambda t, b: b["x"][:, 0] * t["W"], {"x": X}, "asks for 'W', .*Did you mean 'w'. theta has 'w'"),
+        (lambda t, b: b.x[:, 0] * t["w"], {"x": X}, r"attribute 'x' of a dict: write \['x'\]"),
+        (lambda t, b: b["x"] * t["w"], X[:, 0], "asks for an array by a name.*the batch has no names: it is one array"),
+    ],
+    ids=["a column", "a variable", "an attribute", "one array"],
+)
+def test_a_name_that_is_not_there_is_answered_with_those_that_are(likelihood, data, said):
+    with pytest.raises(ValueError, match=said):
+        ib.sample(ib.sgld(ib.Posterior({"w": dist.Normal()}, likelihood, data)), 0.1, 10)
+
+
+def test_an_error_of_the_models_own_is_not_taken_for_a_name():
+    broken = ib.Posterior({"w": dist.Normal()}, lambda theta, batch: [].w * theta["w"], {"w": X})
+    with pytest.raises(AttributeError, match="'list' object"):
+        ib.sample(ib.sgld(broken), 0.1, 10)
+    both = ib.Posterior({"w": dist.Normal()}, lambda theta, batch: {}["w"] * theta["w"], {"w": X})
+    with pytest.raises(KeyError):
+        ib.sample(ib.sgld(both), 0.1, 10)

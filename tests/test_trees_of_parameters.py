@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import constraints
 
@@ -104,3 +105,22 @@ def test_equinox_modules():
     first, second = one.layers
     by_hand = np.tanh(X @ first.weight.T + first.bias) @ second.weight[0] + second.bias
     np.testing.assert_allclose(jax.vmap(one)(X), np.ravel(by_hand), atol=1e-5)
+
+
+@EXACT
+def test_the_state_of_flax_nnx_with_a_prior_a_parameter():
+    nnx = pytest.importorskip("flax.nnx", reason="Flax is not installed")
+    graph, state = nnx.split(nnx.Linear(3, 1, rngs=nnx.Rngs(0)))
+    priors = jax.tree.map(lambda leaf: dist.Normal(0.0, 1.0).expand(leaf.shape), state)
+    posterior = ib.Posterior(
+        priors,
+        lambda theta, batch: -jnp.square(batch["y"] - nnx.merge(graph, theta)(batch["x"])[:, 0]),
+        {"x": X, "y": Y},
+    )
+    draws = ib.sample(ib.sgld(posterior), 1e-3, 20, batch_size=10, progress=False)
+    assert {name: leaf.shape for name, leaf in draws.variables().items()} == {
+        "bias/value": (1, 20, 1),
+        "kernel/value": (1, 20, 3, 1),
+    }
+    one = one_of(draws)
+    np.testing.assert_allclose(nnx.merge(graph, one)(X), X @ one["kernel"][...] + one["bias"][...], atol=1e-5)

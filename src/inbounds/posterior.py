@@ -8,7 +8,7 @@ start. It knows nothing of transforms or kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpyro.distributions import constraints
 from scipy.special import betaln
 
 from inbounds import transforms as tf
+from inbounds.arguments import nearest
 from inbounds.data.arrays import check_data, is_source, num_data
 from inbounds.data.spread import Spread
 from inbounds.space import is_constraint
@@ -87,6 +88,7 @@ class Posterior:
         self.data = data
         self.batch_size: int | None = None  # rows a minibatch where `sample` is not told; None: all of them
         self.checked: set = set()  # shapes that `check_likelihood` has passed
+        self.no_minibatches: str | None = None  # why there are none, where there might be
         self.paces: dict = {}  # how many blocks a chunk had at the end of a run, by program
         self.own_kernels = True  # until one cannot be compiled for a GPU
 
@@ -97,9 +99,12 @@ class Posterior:
 
     @data.setter
     def data(self, data: PyTree) -> None:
-        self._data = check_data(data)
+        self._data = self._check_data(data)
         self.num_data = num_data(self._data)
         self.__dict__.pop("placed_data", None)
+
+    def _check_data(self, data: PyTree) -> PyTree:
+        return check_data(data)
 
     @cached_property
     def placed_data(self) -> PyTree:
@@ -166,6 +171,28 @@ class Posterior:
 
     def check_likelihood(self, theta: PyTree, batch: PyTree) -> None:
         """Raise a ValueError where the likelihood or the gradient has the wrong shape at `theta`."""
+        try:
+            self._check_shapes(theta, batch)
+        except KeyError as error:
+            wanted = error.args[0] if error.args else None
+            if wanted in _names(theta) and wanted in _names(batch):  # it was looked up in something else
+                raise
+            raise ValueError(_unknown(repr(wanted), wanted, theta, batch)) from error
+        except AttributeError as error:
+            if not any(error.obj is part for part in (theta, batch)) and not isinstance(error.obj, dict):
+                raise
+            what = f"the attribute {error.name!r} of a {type(error.obj).__name__}"
+            if isinstance(error.obj, dict) and error.name in error.obj:
+                raise ValueError(
+                    f"The model asks for {what}: write [{error.name!r}] in the place of .{error.name}."
+                ) from error
+            raise ValueError(_unknown(what, error.name, theta, batch)) from error
+        except TypeError as error:
+            if "string indexing" not in str(error):
+                raise
+            raise ValueError(_unknown("an array by a name", "", theta, batch)) from error
+
+    def _check_shapes(self, theta: PyTree, batch: PyTree) -> None:
         whole = theta
         if isinstance(batch, Spread):  # the likelihood sees what one device has; the prior sees everything
             theta, batch = batch.own_part(theta), batch.own_rows()
@@ -197,13 +224,16 @@ class Posterior:
 
     def __repr__(self) -> str:
         supports = ", ".join(f"{name} in {support_name(support)}" for name, support in self.variables())
-        data = "no data" if self.num_data is None else f"{self.num_data:,} data"
-        return f"Posterior({supports}; {data})"
+        return f"Posterior({supports}; {self._size()})"
+
+    def _size(self) -> str:
+        if self.num_data is None:
+            return "no data" if self.no_minibatches is None else "data of the model, all of them in every step"
+        return f"{self.num_data:,} data"
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{name}</td><td>{support_name(s)}</td></tr>" for name, s in self.variables())
-        data = "no data" if self.num_data is None else f"{self.num_data:,} data"
-        return f"<table><caption>Posterior, {data}</caption><tr><th>variable</th><th>support</th></tr>{rows}</table>"
+        return f"<table><caption>Posterior, {self._size()}</caption><tr><th>variable</th><th>support</th></tr>{rows}</table>"
 
 
 def support_name(support: constraints.Constraint) -> str:
@@ -213,6 +243,26 @@ def support_name(support: constraints.Constraint) -> str:
         return type(support).__name__.lstrip("_").lower()
     ends = [f"{np.asarray(end).item():g}" if np.size(end) == 1 else "array" for end in (lower, upper)]
     return f"({ends[0]}, {ends[1]})"
+
+
+def _names(tree: PyTree) -> list:
+    """What the parts of theta or of a batch are called, where they have names."""
+    if isinstance(tree, Mapping):
+        return list(tree)
+    return list(getattr(tree, "_fields", getattr(tree, "__dataclass_fields__", ())))
+
+
+def _unknown(what: str, wanted: Any, theta: PyTree, batch: PyTree) -> str:
+    """An error about a name that neither theta nor the batch has, or has otherwise."""
+
+    def described(tree):
+        names = _names(tree)
+        if names:
+            return ", ".join(map(repr, names))
+        return "nothing" if tree is None else "no names: it is one array" if hasattr(tree, "shape") else "no names"
+
+    hint = nearest(wanted, [*_names(theta), *_names(batch)])
+    return f"The model asks for {what}, which is not there.{hint} theta has {described(theta)}; the batch has {described(batch)}."
 
 
 def _check_priors(priors: PyTree) -> PyTree:

@@ -111,6 +111,9 @@ def test_names_of_nested_variables_and_data_have_dots_in_arviz_and_slashes_in_th
         ({"draw": dist.Gamma(2.0, 1.0)}, "cannot be called 'draw'"),
         ({"a": {"b": dist.Normal(0.0, 1.0)}, "a/b": dist.Normal(0.0, 1.0)}, "would both be called 'a.b'"),
         ({"a": {"b": dist.Normal(0.0, 1.0)}, "a.b": dist.Normal(0.0, 1.0)}, "would both be called 'a.b'"),
+        ({"..": dist.Normal(0.0, 1.0)}, "cannot be called '..'"),
+        ({".": dist.Normal(0.0, 1.0)}, "cannot be called '.'"),
+        ({"zarr.json": dist.Normal(0.0, 1.0)}, "cannot be called 'zarr.json'"),
     ],
 )
 def test_names_that_would_stand_for_two_things_are_refused(priors, words):

@@ -290,7 +290,17 @@ class TestHealth:
         ({"burn_in": 10}, "leaves no draws"),
         ({"seed": -1}, "`seed` must be"),
         ({"batch_size": 41}, "larger than the data, 40 rows"),
-        ({"batch_size": 0}, "`batch_size` must be a positive whole number"),
+        ({"batch_size": True}, "`batch_size` must be a whole number of at least 1; got True"),
+        ({"chunk_steps": True}, "`chunk_steps` must be a whole number of at least 1; got True"),
+        (
+            {"seed": jax.random.key(0)},
+            "`seed` must be a whole number of at least 0; got a JAX random key. Give the number",
+        ),
+        (
+            {"seed": jax.random.PRNGKey(0)},
+            "`seed` must be a whole number of at least 0; got an array of shape (2,). Give one",
+        ),
+        ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1; got 0"),
         ({"batching": "shuffle"}, "Unknown batching 'shuffle'. Known: epochs, replacement"),
         ({"collect": 3}, "must be a collector"),
         ({"init": {"rate": [1.0, 1.0], "mix": 2.0}}, "'mix' starts at 2.0"),

@@ -190,6 +190,9 @@ def test_a_file_is_not_a_store(name, tmp_path):
             {"a": {"b": dist.Normal(0.0, 1.0)}, "a.b": dist.Normal(0.0, 1.0)},
             "'a/b' and 'a.b', would both be called 'a.b'",
         ),
+        ({"..": dist.Normal(0.0, 1.0)}, "cannot be called '..'"),
+        ({".": dist.Normal(0.0, 1.0)}, "cannot be called '.'"),
+        ({"zarr.json": dist.Normal(0.0, 1.0)}, "cannot be called 'zarr.json'"),
     ],
 )
 def test_names_that_would_stand_for_two_things_are_refused_before_the_run(priors, words, tmp_path):

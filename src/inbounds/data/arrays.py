@@ -17,7 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inbounds.arguments import whole_number
 from inbounds.backend import default_platform
+from inbounds.data.columns import check_order, columns_of, is_column, is_lazy, is_listing, is_table, numbers_of
 from inbounds.noise import threefry
 from inbounds.trees import PyTree, size, variable_name
 
@@ -232,9 +234,7 @@ def source_for(data: PyTree, batch_size: int | None, batching: str, platform: st
 
 def check_batch(batch_size: int | None, batching: str, rows: int) -> None:
     """Raise a ValueError where minibatches cannot be made so of `rows` rows."""
-    size = rows if batch_size is None else batch_size
-    if not isinstance(size, int | np.integer) or size < 1:
-        raise ValueError(f"`batch_size` must be a positive whole number; got {batch_size!r}.")
+    size = rows if batch_size is None else whole_number("batch_size", batch_size)
     if size > rows:
         raise ValueError(f"batch_size={size:,} is larger than the data, {rows:,} rows. Use at most {rows:,}.")
     if batching not in BATCHING:
@@ -290,7 +290,7 @@ def check_data(data: PyTree) -> PyTree:
     """The data as arrays, after a look for what goes wrong silently later: unequal lengths, NaN, no rows."""
     if data is None or is_source(data):
         return data
-    arrays = jax.tree.map(_as_array, data)
+    arrays = _as_arrays(data)
     leaves = jax.tree_util.tree_leaves_with_path(arrays)
     if not leaves:
         raise ValueError("`data` holds no array. Give a tree of arrays, or None for a target without data.")
@@ -316,6 +316,38 @@ def check_data(data: PyTree) -> PyTree:
     return arrays
 
 
+def _as_arrays(data: PyTree) -> PyTree:
+    """The data as arrays: of a table every column by its name, of a list of numbers one array."""
+    leaves = jax.tree_util.tree_leaves_with_path(data, is_leaf=_is_foreign)
+    check_order([(variable_name(path) if path else "data", leaf) for path, leaf in leaves])
+    return jax.tree_util.tree_map_with_path(_from_foreign, data, is_leaf=_is_foreign)
+
+
+def _is_foreign(data: Any) -> bool:
+    return is_table(data) or is_column(data) or is_listing(data) or _is_nested(data)
+
+
+def _is_nested(data: Any) -> bool:
+    return type(data) is list and bool(data) and all(type(row) is list and is_listing(row) for row in data)
+
+
+def _from_foreign(path: tuple, leaf: Any) -> Any:
+    name = f"Data {variable_name(path)!r}" if path else "`data`"
+    if is_table(leaf):
+        return jax.tree.map(_as_array, columns_of(leaf))
+    if is_column(leaf) or is_listing(leaf):
+        return _as_array(numbers_of(leaf, name))
+    if _is_nested(leaf):
+        raise ValueError(
+            f"{name} is a list of lists: rows, or columns? Make an array of it (np.asarray(rows)), or a dict or a tuple of columns."
+        )
+    if is_lazy(leaf):
+        raise ValueError(
+            f"{name} is a {type(leaf).__name__}, which has not been read. Read it first: `.collect()` or `.compute()`."
+        )
+    return _as_array(leaf)
+
+
 def _as_array(leaf: Any) -> Any:
     """Keep JAX arrays where they are; everything else becomes NumPy in the precision that JAX computes in."""
     if isinstance(leaf, jax.Array):
@@ -324,6 +356,8 @@ def _as_array(leaf: Any) -> Any:
         raise ValueError("Data hold masked values, which arrays of JAX cannot. Remove or impute those rows.")
     array = np.asarray(leaf)
     if array.dtype == object or array.dtype.kind in "USVMm":
+        if array.ndim == 0:
+            raise ValueError(f"Data must be numeric arrays; got {type(leaf).__name__}. Make an array of it.")
         raise ValueError(f"Data must be numeric arrays; got dtype {array.dtype}. Encode categories as integers.")
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.dtype.kind in "iu" and array.size and dtype.itemsize < array.dtype.itemsize:

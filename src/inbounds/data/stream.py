@@ -97,7 +97,11 @@ class Stream:
         """The source that the driver runs on."""
         if batch_size is None:
             raise ValueError(f"Say how many of the {self.num_data:,} rows on disk a minibatch has: batch_size=1_000.")
-        if not isinstance(batch_size, int | np.integer) or not 1 <= batch_size <= self.num_data:
+        if (
+            isinstance(batch_size, bool)
+            or not isinstance(batch_size, int | np.integer)
+            or not 1 <= batch_size <= self.num_data
+        ):
             raise ValueError(f"`batch_size` must be a whole number from 1 to {self.num_data:,}; got {batch_size!r}.")
         if batching not in ("epochs", "replacement"):
             raise ValueError(f"Unknown batching {batching!r}. Known: epochs, replacement.")

@@ -21,7 +21,7 @@ from inbounds.gradients import GradientEstimator, GradientFactory
 from inbounds.kernels.recursion import OnGaussian
 from inbounds.posterior import Posterior
 from inbounds.preconditioners import Preconditioner, as_preconditioner
-from inbounds.space import Space
+from inbounds.space import Space, is_transform
 from inbounds.trees import Given, PyTree
 
 
@@ -115,7 +115,7 @@ class Kernel:
 
     @cached_property
     def _identity(self) -> tuple:
-        transforms = tuple(jax.tree.leaves(self.space.transforms, is_leaf=lambda t: hasattr(t, "pull_back")))
+        transforms = tuple(jax.tree.leaves(self.space.transforms, is_leaf=is_transform))
         # With their types: noise_correction=True and a variance of 1.0 are equal to Python, and not the same kernel.
         options = tuple((name, type(value), value) for name, value in self.config)
         return (self.name, id(self.posterior), transforms, self.estimator.config, options, self.reports)

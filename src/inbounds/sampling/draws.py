@@ -365,6 +365,12 @@ def array_names(names: Sequence[str], taken: Sequence[str] = AXES) -> list[str]:
     found: dict[str, str] = {}
     for name in names:
         array = _array_name(name)
+        if _is_no_name(array):
+            raise ValueError(
+                f"A variable cannot be called {name!r}: in a store every variable is a folder, and there that name means something else "
+                "(names of periods alone, those that begin with two underscores, and zarr.json). Rename it in the posterior. "
+                "(`draws.theta` holds the draws of a run that has ended.)"
+            )
         if array in taken:
             raise ValueError(
                 f"A variable cannot be called {name!r}: in a store and in ArviZ that is an axis of the draws. Rename it in the "
@@ -377,6 +383,12 @@ def array_names(names: Sequence[str], taken: Sequence[str] = AXES) -> list[str]:
             )
         found[array] = name
     return list(found)
+
+
+def _is_no_name(array: str) -> bool:
+    """Whether Zarr has another use for a name, or a file system does."""
+    reserved = not array.strip(".") or array.startswith("__") or array.lower() == "zarr.json"
+    return reserved or "\\" in array or not array.isprintable()
 
 
 def _array_name(name: str) -> str:

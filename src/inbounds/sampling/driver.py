@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import trees
+from inbounds.arguments import whole_number
 from inbounds.data.arrays import Held, is_source, is_stream, source_for
 from inbounds.data.spread import SpreadRows
 from inbounds.kernels.base import Kernel, as_parameters
@@ -109,7 +110,8 @@ def sample(
     _check_run(kernel, num_steps, burn_in, thin, num_chains, seed)
     # NumPy's whole numbers are Python's from here on: those can be written to checkpoints.
     num_steps, burn_in, thin, num_chains, seed = map(int, (num_steps, burn_in, thin, num_chains, seed))
-    batch_size = int(batch_size) if isinstance(batch_size, np.integer) else batch_size
+    batch_size = None if batch_size is None else whole_number("batch_size", batch_size)
+    chunk_steps = None if chunk_steps is None else whole_number("chunk_steps", chunk_steps)
     posterior = kernel.posterior
     layout = as_layout(devices)
     if layout is not None:
@@ -399,8 +401,7 @@ def _check_run(kernel: Any, num_steps: int, burn_in: int, thin: int, num_chains:
         ("num_chains", num_chains, 1),
         ("seed", seed, 0),
     ):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
+        whole_number(name, value, least)
     if burn_in >= num_steps:
         raise ValueError(f"burn_in={burn_in:,} leaves no draws of num_steps={num_steps:,}, which counts burn-in too.")
     if num_steps // thin == burn_in // thin:
@@ -426,6 +427,12 @@ def _minibatches(kernel: Kernel, batch_size: int | None, batching: str | None) -
     if data is not None and is_source(data) and not is_stream(data) and not (batch_size is None and batching is None):
         given = f"batch_size={batch_size}" if batch_size is not None else f"batching={batching!r}"
         raise ValueError(f"{given}, but the data make their own minibatches ({data!r}). Leave it out.")
+    if data is None and batch_size is not None and kernel.posterior.no_minibatches is not None:
+        raise ValueError(
+            f"batch_size={batch_size:,}, but every step takes all the data of the model: {kernel.posterior.no_minibatches}. Leave "
+            "`batch_size` out, or say in the model what a minibatch is: `with numpyro.plate(name, N, subsample_size=n) as rows:` and, "
+            "inside, `y[rows]` for every array of the data."
+        )
     size = kernel.posterior.batch_size if batch_size is None else batch_size
     # Of several processes, each knows its own rows only.
     all_rows = size is None or (size == rows and jax.process_count() == 1)
