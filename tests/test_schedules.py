@@ -8,10 +8,11 @@ import pytest
 import inbounds as ib
 
 POSTERIOR = ib.Posterior({"x": dist.Normal(0.0, 1.0)})
+WIDE = ib.Posterior({"x": dist.Normal(0.0, 1.0).expand([5_000])})  # past the limit of the small loop
 
 
-def run(step_size, steps=60, **options):
-    return ib.sample(ib.sgld(POSTERIOR), step_size, steps, num_chains=2, progress=False, **options)
+def run(step_size, steps=60, posterior=POSTERIOR, **options):
+    return ib.sample(ib.sgld(posterior), step_size, steps, num_chains=2, progress=False, **options)
 
 
 def test_polynomial_decay_falls_as_its_formula_says():
@@ -52,11 +53,13 @@ def test_burn_in_and_thinning_apply_to_the_sampling_phase_too():
     assert draws.num_draws == sum(1 for step in range(22, 81, 2) if (step - 1) % 20 >= 10)
 
 
-def test_running_statistics_see_the_sampling_phase_only():
+@pytest.mark.parametrize("posterior", [POSTERIOR, WIDE], ids=["small", "large"])
+def test_running_statistics_see_the_sampling_phase_only(posterior):
     schedule = ib.schedules.cyclical(0.2, cycle_steps=20, sampling=0.25)
-    collected = run(schedule, collect=ib.collect.mean_and_variance()).collected
-    mean = collected.mean if hasattr(collected, "mean") else collected["mean"]
-    np.testing.assert_allclose(mean["x"], run(schedule).theta["x"].mean(axis=1), rtol=1e-4, atol=1e-5)
+    collected = run(schedule, posterior=posterior, collect=ib.collect.mean_and_variance()).collected
+    stored = run(schedule, posterior=posterior).theta["x"]
+    assert collected.num_draws.tolist() == [15, 15]
+    np.testing.assert_allclose(collected.mean["x"], stored.mean(axis=1), rtol=1e-4, atol=1e-5)
 
 
 def test_a_sampling_phase_that_thinning_misses_is_refused():
