@@ -32,7 +32,7 @@ def moves(draws, name="x"):
 # -- noise --------------------------------------------------------------------------------------------------------
 
 
-def walk(size, rows=None):
+def walk(rows=None):
     """Two variables that noise alone moves."""
     supports = {"a": constraints.real, "b": constraints.real}
 
@@ -46,18 +46,30 @@ def walk(size, rows=None):
 
 
 @pytest.mark.parametrize(
-    ("size", "steps", "layout"),
-    [(100, 150, None), (2**14, 8, None), (2**12, 12, {"a": "row", "b": "row"})],
-    ids=["drawn beforehand", "drawn in the step", "divided"],
+    ("size", "steps", "layout", "double"),
+    [
+        (100, 150, None, False),
+        (100, 150, None, True),
+        (2**14, 8, None, False),
+        (2**12, 12, {"a": "row", "b": "row"}, False),
+    ],
+    ids=["drawn beforehand", "in double precision", "drawn in the step", "divided"],
 )
-def test_no_noise_is_used_twice(size, steps, layout):
+def test_no_noise_is_used_twice(size, steps, layout, double):
     """Nor shifted: the noise of a step, chain and variable has nothing to do with that of any other, at any distance."""
-    kernel = ib.sgld(walk(size, None if layout is None else np.arange(size, dtype=np.int32)))
     devices = None if layout is None else ib.Layout(shard=layout)
-    init = {name: np.zeros((size,), np.float32) for name in "ab"}
-    draws = ib.sample(kernel, 0.5, steps, init=init, num_chains=2, progress=False, devices=devices)
-    noise = np.stack([moves(draws, name) for name in "ab"]).reshape(-1, size)
-    assert len(noise) == 2 * 2 * steps
+    init = {name: np.zeros(size, np.float64 if double else np.float32) for name in "ab"}
+    with jax.enable_x64(double):
+        kernel = ib.sgld(walk(None if layout is None else np.arange(size, dtype=np.int32)))
+        draws = ib.sample(kernel, 0.5, steps, init=init, num_chains=2, progress=False, devices=devices)
+    noise = np.stack([moves(draws, name) for name in "ab"])
+    assert noise.shape == (2, 2, steps, size)
+    if steps > 100:  # no number comes back, at another place or not
+        places = np.moveaxis(noise, 2, 0).reshape(steps, -1)
+        for lag in range(3):
+            alike = places[lag:].T @ places[: steps - lag] / steps
+            assert np.abs(alike - (lag == 0) * np.diag(np.diag(alike))).max() < 7 / np.sqrt(steps)
+    noise = noise.reshape(-1, size)
     transformed = np.fft.rfft(noise)
     for number, one in enumerate(transformed):
         alike = np.fft.irfft(transformed * one.conj(), size) / size
