@@ -60,6 +60,26 @@ def test_the_version_is_shown():
     assert invoke("--version").output.startswith("inbounds ")
 
 
+ENDLESS = """
+import signal, sys
+from inbounds import cli
+
+@cli.app.command()
+def endless():
+    while True:
+        signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = ["inbounds", "endless"]
+cli.main()
+"""
+
+
+def test_ctrl_c_ends_every_command_with_its_status():
+    ended = subprocess.run([sys.executable, "-c", ENDLESS], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "inbounds: stopped\n")
+
+
 def test_importing_the_library_loads_neither_plots_nor_command_line():
     code = "import sys, inbounds; print([m for m in ('typer', 'matplotlib', 'optuna', 'inbounds.paper') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)

@@ -16,11 +16,25 @@ from typing import Annotated, Any
 
 try:
     import typer
+    import typer.core
 except ImportError as error:  # the console script exists without the extra
     raise SystemExit('the command line needs typer: pip install "inbounds[cli]"') from error
 
+
+class _Commands(typer.core.TyperGroup):
+    """Commands that Ctrl-C ends with status 130, as it ends other programs; Typer has 1."""
+
+    def invoke(self, context: Any) -> Any:
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt as error:
+            typer.echo(f"inbounds: {str(error) or 'stopped'}", err=True)
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
     name="inbounds",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

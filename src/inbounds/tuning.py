@@ -23,6 +23,8 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from inbounds.sampling.interrupts import end_like_ctrl_c
+
 __all__ = ["Integer", "LogUniform", "StorageError", "TuningInterrupted", "TuningResult", "Uniform", "tune"]
 
 _EDGE = 0.05  # an optimum this close to an end, as a share of the range, is at the edge
@@ -94,6 +96,7 @@ class TuningInterrupted(KeyboardInterrupt):
     def __init__(self, result: "TuningResult | None", finished: int, trials: int):
         super().__init__(f"tuning stopped after {finished} of {trials} trials")
         self.result = result
+        end_like_ctrl_c()
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -1,7 +1,5 @@
 """What `to_arviz` returns is what ArviZ takes: summaries, traces, leave-one-out."""
 
-import importlib
-
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -61,23 +59,6 @@ def test_a_numpyro_model_brings_its_deterministics_and_the_name_of_its_data():
 
 
 @pytest.mark.filterwarnings("ignore")  # what arviz_plots and matplotlib say to each other
-def test_traces_are_plotted(draws, monkeypatch):
-    style = pytest.importorskip("matplotlib.style")
-    pytest.importorskip("matplotlib").use("Agg")
-    if not hasattr(style, "core"):  # arviz_plots 0.8 looks for what matplotlib 3.11 has moved
-        monkeypatch.setattr(style, "core", style, raising=False)
-    try:
-        arviz_plots = importlib.import_module("arviz_plots")
-    except (ImportError, AttributeError) as error:
-        pytest.skip(f"arviz_plots does not import here: {error}")
-    plots = [arviz_plots.plot_dist, arviz_plots.plot_trace]
-    plain = importlib.import_module("arviz_base").from_dict(
-        {"posterior": {"x": np.random.default_rng(0).normal(size=(4, 50))}}
-    )
-    for plot in plots:
-        try:
-            plot(plain)
-        except (TypeError, ValueError):
-            continue  # broken for ArviZ's own data, with these versions of its dependencies
+def test_traces_are_plotted(draws, plots_of_arviz):
+    for plot in plots_of_arviz:
         assert plot(draws.to_arviz()) is not None
-    importlib.import_module("matplotlib.pyplot").close("all")

@@ -2,11 +2,11 @@
 
 import contextlib
 import json
-import multiprocessing
-import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -326,6 +326,35 @@ def test_ctrl_c_without_a_checkpoint_loses_no_draws_and_a_second_one_does_not_wa
     assert not isinstance(caught.value, ib.Interrupted)
 
 
+# The status that a shell sees of Ctrl-C, in processes that end by it: a script, and one that searches.
+SCRIPT = """
+import atexit, signal
+import numpyro.distributions as dist
+import inbounds as ib
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(print, "ended in order")
+
+def stop(*_):
+    signal.raise_signal(signal.SIGINT)
+
+"""
+ENDS = {
+    "sample": 'ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 1e-2, 2**30, monitor=stop, progress=False)',
+    "tune": "ib.tune(stop, trials=10, progress=False)",
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_ctrl_c_that_nobody_catches_ends_the_process_with_its_status(name):
+    if name == "tune":
+        pytest.importorskip("optuna")
+    ended = subprocess.run([sys.executable, "-c", SCRIPT + ENDS[name]], capture_output=True, text=True)
+    assert ended.returncode == 130, ended.stderr
+    assert "Interrupted: " in ended.stderr
+    assert ended.stdout == "ended in order\n"
+
+
 def test_runs_in_other_threads_leave_signals_alone(uninterrupted, tmp_path):
     found = []
 
@@ -341,44 +370,39 @@ def test_runs_in_other_threads_leave_signals_alone(uninterrupted, tmp_path):
 # kill -9
 
 
-@pytest.fixture(scope="module")
-def nursery():
-    """Processes forked from one that has imported everything and computed nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.sampling.victim"])
-    threads = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    yield context
-    os.environ.pop("OPENBLAS_NUM_THREADS") if threads is None else os.environ.update(OPENBLAS_NUM_THREADS=threads)
-
-
 def test_twenty_kills_lose_nothing(nursery, tmp_path):
     xarray = pytest.importorskip("xarray")
     pytest.importorskip("zarr")
     from tests.sampling import victim
 
-    whole = ib.sample(**victim.settings())
+    def live(how, number, num_steps, every_steps):
+        process = nursery.Process(target=victim.run, args=(str(tmp_path), how, number, num_steps, every_steps))
+        process.start()
+        process.join()
+        assert process.exitcode == (-signal.SIGKILL if how else 0), how
+
     kinds = ["any moment", "checkpoint", "append", "publish"] * 5
     random.Random(0).shuffle(kinds)
-    lengths = [0]
-    for number, how in enumerate([*kinds, None]):
-        every_steps = 2_048 if how else 10**6
-        process = nursery.Process(target=victim.run, args=(str(tmp_path), how, number, every_steps))
-        process.start()
-        process.join(120)
-        assert process.exitcode == (-signal.SIGKILL if how else 0), how
+    seen = []
+    for number, how in enumerate(kinds):
+        live(how, number, victim.ENDLESS, 2_048)
         with contextlib.suppress(FileNotFoundError, KeyError):  # until the store is made
             posterior = xarray.open_datatree(tmp_path / "run.zarr", engine="zarr")["posterior"]
-            length = posterior.sizes["draw"]
-            np.testing.assert_array_equal(posterior["draw"], np.arange(length))
-            for name in ("rate", "mix"):
-                np.testing.assert_array_equal(posterior[name], whole.theta[name][:, :length])
-            lengths.append(length)
-    assert lengths[-1] == whole.num_draws
-    assert len(set(lengths)) > 5  # it did get on between the kills
-    stats = xarray.open_zarr(tmp_path / "run.zarr", group="sample_stats")
-    assert same({name: stats[name].values for name in whole.stats}, whole.stats)
-    left = [path for path in tmp_path.rglob("*") if path.name.endswith((".partial", "-tmp"))]
+            np.testing.assert_array_equal(posterior["draw"], np.arange(posterior.sizes["draw"]))
+            seen.append({name: posterior[name].values for name in ("rate", "mix")})
+    num_steps = steps_in(tmp_path / "checkpoints")[-1] + 3 * 1_024 + 77
+    live(None, len(kinds), num_steps, 10**6)
+    whole = ib.sample(**victim.settings(num_steps))
+    for draws in seen:
+        for name, values in draws.items():
+            length = min(values.shape[1], whole.num_draws)  # the dead may have been further than their checkpoints
+            np.testing.assert_array_equal(values[:, :length], whole.theta[name][:, :length])
+    assert len({draws["mix"].shape[1] for draws in seen}) > 5  # it did get on between the kills
+    tree = xarray.open_datatree(tmp_path / "run.zarr", engine="zarr")
+    assert same({name: tree["posterior"][name].values for name in whole.theta}, whole.theta)
+    assert same({name: tree["sample_stats"][name].values for name in whole.stats}, whole.stats)
+    np.testing.assert_array_equal(tree["posterior"]["chain"], [0, 1])
+    left = [path for path in tmp_path.rglob("*") if path.name.endswith((".partial", "-tmp", ".writer"))]
     assert not left
 
 
@@ -390,7 +414,7 @@ def test_a_killed_search_goes_on_with_every_trial_counted_once(nursery, tmp_path
     for number, trials in enumerate((4, 9, 13)):  # dies in the objective, while it is being told, and while it asks
         process = nursery.Process(target=victim.tune, args=(str(tmp_path), number, trials))
         process.start()
-        process.join(60)
+        process.join()
         assert process.exitcode == -signal.SIGKILL
     result = ib.tune(victim.objective, trials=30, storage=tmp_path / "study.log", progress=False)
     numbers = [trial["number"] for trial in result.trials]

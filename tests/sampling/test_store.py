@@ -201,6 +201,24 @@ def test_names_that_would_stand_for_two_things_are_refused_before_the_run(priors
     assert not (tmp_path / "run.zarr").exists()
 
 
+@pytest.mark.filterwarnings("ignore")  # what arviz_plots and matplotlib say to each other
+def test_a_resumed_run_leaves_a_store_that_xarray_and_arviz_read_as_before(in_memory, tmp_path, plots_of_arviz):
+    pytest.importorskip("orbax.checkpoint")
+    places = dict(store=tmp_path / "run.zarr", checkpoint=tmp_path / "checkpoints")
+    for num_steps, resume in ((1_500, False), (3_000, True)):
+        draws = run(**places, num_steps=num_steps, resume=resume)
+        tree = xarray.open_datatree(tmp_path / "run.zarr", engine="zarr")
+        assert set(tree.children) == {"posterior", "unconstrained_posterior", "sample_stats"}
+        for name, group in tree.children.items():
+            assert group.sizes["draw"] == draws.num_draws
+            for found in (group, xarray.open_zarr(tmp_path / "run.zarr", group=name)):
+                np.testing.assert_array_equal(found["chain"], [0, 1])
+                np.testing.assert_array_equal(found.coords["draw"], np.arange(draws.num_draws))
+        for plot in plots_of_arviz:
+            assert plot(tree) is not None
+    np.testing.assert_array_equal(tree["posterior"]["rate"], in_memory.theta["rate"])
+
+
 def test_with_collect_the_store_holds_statistics_only(in_memory, tmp_path):
     draws = run(store=tmp_path / "run.zarr", collect=ib.collect.mean_and_variance())
     tree = xarray.open_datatree(tmp_path / "run.zarr", engine="zarr")

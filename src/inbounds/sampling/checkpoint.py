@@ -9,6 +9,7 @@ Orbax writes into a folder with a temporary name and renames it when it is whole
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
@@ -27,6 +28,7 @@ import numpy as np
 
 from inbounds.sampling.draws import Record
 from inbounds.sampling.fingerprint import NOISE, differences
+from inbounds.sampling.lock import local_folder, only_writer
 from inbounds.sampling.program import Carry, Keys
 from inbounds.trees import PyTree
 
@@ -78,14 +80,20 @@ class Checkpointer:
         fingerprint: what tells this run from others.
         environment: versions and devices: a change is worth a warning, not a refusal.
         resume: whether checkpoints may be there already.
+        held: where to enter what is held until the end of the run: of several processes, the first locks the folder.
     """
 
-    def __init__(self, checkpoint: Checkpoint, fingerprint: dict, environment: dict, resume: bool):
+    def __init__(
+        self, checkpoint: Checkpoint, fingerprint: dict, environment: dict, resume: bool, held: contextlib.ExitStack
+    ):
         self.checkpoint = checkpoint
         self.fingerprint = fingerprint
         self.environment = environment
         self.orbax = _orbax()
         self.path = _absolute(checkpoint.path)
+        if jax.process_index() == 0:
+            # Before Orbax looks at the folder: it removes what another run is writing there.
+            held.enter_context(only_writer(local_folder(checkpoint.path), "checkpoint"))
         self.manager = self._manager()
         self.step = 0  # of the last checkpoint
         self.clock = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import warnings
@@ -152,7 +153,7 @@ def sample(
     run.monitor, run.throws = monitor, _throws(on_failure)
     if hasattr(source, "feed"):  # data from disk: arrays come buffer by buffer
         run.feed = source.feed(as_key(batch_words), num_chains, program.block_steps, num_steps)
-    with run.feed:
+    with run.feed, run.held:
         settings = dict(seed=seed, init=init, batch_size=wanted[0], batching=wanted[1])
         carry = run.open(Carry(state, collected), store, checkpoint, resume, settings)
         return run.go(carry, progress)
@@ -174,6 +175,7 @@ class _Run:
         self.adaptive = chunk_steps is None
         self.record = Record(program, burn_in, program.schedule or np.asarray(to_host(step_size)), num_steps)
         self.checkpointer: Checkpointer | None = None
+        self.held = contextlib.ExitStack()  # locks
         self.seconds = 0.0  # of earlier parts of a run that is resumed
         self.monitor: Callable[[int, Any], None] | None = None
         self.throws = True
@@ -199,7 +201,7 @@ class _Run:
             if program.layout is None:
                 self.keys = jax.device_put(self.keys)  # Orbax asks where they are
             options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-            self.checkpointer = Checkpointer(options, identity, environment(program), resume)
+            self.checkpointer = Checkpointer(options, identity, environment(program), resume, self.held)
             loaded = self.checkpointer.load(carry, self.keys, self.num_steps) if resume else None
         if store is not None:
             from inbounds.sampling.store import StoredRecord  # here: Zarr is an extra
@@ -207,7 +209,7 @@ class _Run:
             position = None if loaded is None else loaded.position
             self.record = StoredRecord(
                 program, self.burn_in, sizes, self.num_steps, store, identity, phi, resume, position,
-                checkpoints=checkpoint is not None,
+                checkpoints=checkpoint is not None, held=self.held,
             )  # fmt: skip
         if loaded is None:
             return carry

@@ -23,6 +23,24 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, message: str, draws: Draws):
         super().__init__(message)
         self.draws = draws
+        end_like_ctrl_c()
+
+
+def end_like_ctrl_c() -> None:
+    """See to it that a program that such an error ends has the exit status of Ctrl-C, 130.
+
+    Python gives it to KeyboardInterrupt itself alone; a subclass would end with 1, as any error.
+    """
+    before = sys.excepthook
+
+    def hook(kind: Any, error: Any, traceback: Any) -> None:
+        before(kind, error, traceback)
+        interactive = hasattr(sys, "ps1")
+        if issubclass(kind, KeyboardInterrupt) and kind is not KeyboardInterrupt and not interactive:
+            raise SystemExit(128 + signal.SIGINT)
+
+    if getattr(before, "__qualname__", None) != hook.__qualname__:
+        sys.excepthook = hook
 
 
 class Interrupts:

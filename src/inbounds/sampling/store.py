@@ -7,6 +7,9 @@ itself: theta alone does not give it back where it lies below the smallest float
 A reader must never see half an append. So the data of new draws are written first, beyond the length that readers know of,
 and then the metadata, which hold the length: first each array's own, then one file a group and one for the whole store with
 the metadata of everything below them ("consolidated"). Whichever of the three a reader opens is one file, replaced at once.
+
+One run at a time writes. A local folder is locked (`lock.py`); object stores know no locks, so the root also names the run that
+writes, and one that finds another name there stops.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ import errno
 import json
 import math
 import os
+import shutil
 import time
+import uuid
 from collections.abc import Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +32,8 @@ import numpy as np
 
 from inbounds.sampling.draws import UNREPORTED, Counts, Draws, Record, array_names, statistics, step_sizes, theta_of
 from inbounds.sampling.fingerprint import differences
+from inbounds.sampling.lock import NAME as LOCK
+from inbounds.sampling.lock import local_folder, only_writer
 from inbounds.sampling.program import Program, Rows
 from inbounds.trees import PyTree, variable_name
 
@@ -46,6 +53,7 @@ PUBLISH_SHARE = 0.05  # unless writing would take more than this part of the run
 
 METADATA = "zarr.json"
 AWAITS_CHECKPOINT = "awaits_checkpoint"
+WRITER = "writer"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -113,6 +121,8 @@ class StoredRecord(Record):
         phi: shapes of phi of one chain.
         resume: whether a store of this run may be there already.
         position: with how many of its draws to go on; None starts it anew.
+        checkpoints: whether the run writes checkpoints.
+        held: where to enter what is held until the end of the run.
     """
 
     on_disk = True
@@ -129,6 +139,7 @@ class StoredRecord(Record):
         resume: bool,
         position: int | None,
         checkpoints: bool,
+        held: contextlib.ExitStack,
     ):
         super().__init__(program, burn_in, step_size, num_steps)
         self.store = _Store(os.fspath(url))
@@ -141,6 +152,8 @@ class StoredRecord(Record):
         self.published = time.perf_counter()
         self.pause = PUBLISH_SECONDS
         if self.writes:
+            self.store.refuse_files()
+            held.enter_context(only_writer(local_folder(url), "store"))
             with self._explained(), _refusing_damage(self.store.url):
                 self.store.begin(self.layout, fingerprint, resume, position, checkpoints)
 
@@ -301,9 +314,9 @@ class _Store:
         self.arrays: dict[str, Any] = {}
         self.length = 0  # that readers see
         self.broken = False
+        self.writer = uuid.uuid4().hex
 
     def begin(self, layout: _Layout, fingerprint: dict, resume: bool, position: int | None, checkpoints: bool) -> None:
-        self._refuse_files()
         found = self._attributes()
         if found is None:
             if position is not None:
@@ -332,9 +345,11 @@ class _Store:
             self._create(layout, fingerprint, checkpoints)
         else:
             self._cut(layout, position)
+            self._note(WRITER, self.writer)
+            sync(self.staged.publish())
         self.publish()
 
-    def _refuse_files(self) -> None:
+    def refuse_files(self) -> None:
         inner = self.staged.inner
         if isinstance(inner, LocalStore):
             for path in (inner.root, *inner.root.parents):
@@ -350,9 +365,22 @@ class _Store:
 
     def note_checkpoint(self) -> None:
         """From now on only that checkpoint says how to go on: without it, the draws are not to be replaced."""
+        self._note(AWAITS_CHECKPOINT, False)
+
+    def _note(self, name: str, value: Any) -> None:
+        """An attribute of the root, from the next `publish` on."""
         root = json.loads(self.staged.metadata[METADATA])
-        root["attributes"][AWAITS_CHECKPOINT] = False
+        root["attributes"][name] = value
         self.staged.metadata[METADATA] = json.dumps(root).encode()
+
+    def _refuse_to_share(self) -> None:
+        """Raise a ValueError where another run has begun to write to the store."""
+        document = sync(self.staged.inner.get(METADATA, default_buffer_prototype()))
+        if document is None or json.loads(document.to_bytes())["attributes"].get(WRITER) != self.writer:
+            raise ValueError(
+                f"Another run has written to the store {self.url}, or it has been removed: this run stops, and its draws there "
+                "are not to be relied on. Begin both anew, each with a `store` of its own."
+            )
 
     def _attributes(self) -> dict | None:
         document = sync(self.staged.get(METADATA, default_buffer_prototype()))
@@ -368,7 +396,7 @@ class _Store:
             return [name async for name in self.staged.list_dir("")]
 
         # A process killed while it wrote the first file leaves a part of it.
-        return all(name.endswith(".partial") for name in sync(names()))
+        return all(name == LOCK or name.endswith(".partial") for name in sync(names()))
 
     def _drop_partial_files(self) -> None:
         """What a killed process was writing, under a name of its own until it would have been whole."""
@@ -388,6 +416,7 @@ class _Store:
             "run": fingerprint,
             # Until the first of them there is nothing to go on from but the beginning.
             AWAITS_CHECKPOINT: checkpoints,
+            WRITER: self.writer,
         }
         zarr.create_group(self.staged, attributes=attributes)
         sync(self.staged.publish())  # the root first: it says whose the rest is
@@ -411,7 +440,9 @@ class _Store:
         paths = [*layout.arrays, *(f"{group}/draw" for group in layout.groups)]
         self.arrays = {path: zarr.open_array(self.staged, path=path, mode="r+", zarr_format=3) for path in paths}
         for group in layout.groups:
+            # What is opened here is what `publish` tells readers of, so the numbers of the chains too.
             zarr.open_group(self.staged, path=group, mode="r+", zarr_format=3)
+            zarr.open_array(self.staged, path=f"{group}/chain", mode="r+", zarr_format=3)
         shortest = min(array.shape[_draw_axis(array)] for array in self.arrays.values())
         if shortest < position:
             raise ValueError(
@@ -422,11 +453,13 @@ class _Store:
 
     def write(self, columns: dict[str, np.ndarray], first: int) -> None:
         """Append, beyond the length that readers see until `publish`."""
+        self._refuse_to_share()
         end = first + next(iter(columns.values())).shape[1]
         numbers = np.arange(first, end)[None]
         sync(_all(_append(array, columns.get(path, numbers), first, end) for path, array in self.arrays.items()))
 
     def publish(self) -> None:
+        self._refuse_to_share()
         sync(self.staged.publish())
         self.length = min(array.shape[_draw_axis(array)] for array in self.arrays.values())
 
@@ -468,10 +501,10 @@ async def _all(tasks: Iterable[Coroutine]) -> None:
 
 def _open(url: str, read_only: bool = False) -> Any:
     """A Zarr store. Local folders never go through fsspec, which does not write files in one piece."""
-    path = url.removeprefix("file://").removeprefix("local://")
-    if "://" in path or "::" in path:
+    folder = local_folder(url)
+    if folder is None:
         return FsspecStore.from_url(url, read_only=read_only)
-    return LocalStore(Path(path).expanduser().absolute(), read_only=read_only)
+    return LocalStore(folder, read_only=read_only)
 
 
 class _Staged(WrapperStore):
@@ -516,7 +549,14 @@ class _Staged(WrapperStore):
         self.deleted.add(key)
 
     async def clear(self) -> None:
-        await self._store.clear()
+        if isinstance(self._store, LocalStore):
+            for path in self._store.root.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name != LOCK:  # we hold it
+                    path.unlink()
+        else:
+            await self._store.clear()
         self.metadata, self.unpublished, self.deleted = {}, set(), set()
 
     async def publish(self) -> None:
