@@ -10,7 +10,7 @@ WORKERS ?= 2
 .PHONY: demo test lowest lint bench fuzz clean
 
 demo: $(VENV)/installed
-	$(BIN)/inbounds demo --out $(OUT)
+	$(BIN)/python -m experiments demo --out $(OUT)
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --ignore tests/transforms
@@ -29,13 +29,13 @@ fuzz: $(VENV)/installed
 	$(BIN)/python tests/fuzz/run.py --inputs 100000
 
 bench: $(VENV)/installed
-	$(BIN)/python benchmarks/transforms.py
-	$(BIN)/python benchmarks/gradients.py
+	$(BIN)/python -m benchmarks.transforms
+	$(BIN)/python -m benchmarks.gradients
 	$(BIN)/python benchmarks/throughput --set-up --out benchmarks/results/throughput.json
 	$(BIN)/python benchmarks/throughput --readme
-	$(BIN)/python benchmarks/bounds.py --out benchmarks/results/bounds.json
-	$(BIN)/python benchmarks/accuracy.py --out benchmarks/results/accuracy.json --picture docs/results/speed/accuracy
-	$(BIN)/python benchmarks/speed_page.py
+	$(BIN)/python -m benchmarks.bounds --out benchmarks/results/bounds.json
+	$(BIN)/python -m benchmarks.accuracy --out benchmarks/results/accuracy.json --picture docs/results/speed/accuracy
+	$(BIN)/python -m benchmarks.speed_page
 
 # Set up again when the dependencies change; the marker is written last, so that an interrupted install is repeated.
 $(VENV)/installed: pyproject.toml

@@ -1,6 +1,6 @@
 """A step on an accelerator against the least time in which its memory can be moved, and where the rest of it goes.
 
-    python benchmarks/accelerator.py [--small] [--out benchmarks/results/accelerator.json]
+    python -m benchmarks.accelerator [--small] [--out benchmarks/results/accelerator.json]
 
 Three models that fill it: the factorisation of ratings of MovieLens 10M's shape (generated; minibatches of 10,000), the binary network
 784-50-10 (minibatches of 100 of 60,000 rows), and 10^7 bare parameters; and some that do not: ratings of MovieLens 1M's shape, logistic
@@ -28,14 +28,13 @@ from bounds import STEP_SIZE, bare, copy_bandwidth
 from numpyro.distributions import constraints
 
 import inbounds as ib
-from inbounds.data.generated_ratings import GENERATED, generate_ratings
-from inbounds.models.binary_network import Network, network_posterior
-from inbounds.models.factors import FactorModel
+from inbounds.data import MOVIELENS_SHAPES, generate_ratings
+from inbounds.models import FactorModel, Network, network_posterior
 
 
 def ratings_rows(shape, ranks):
     """(name, kernel, start, batch size, bytes of a minibatch, chains)."""
-    ratings = generate_ratings(seed=0, **GENERATED[shape])
+    ratings = generate_ratings(seed=0, **MOVIELENS_SHAPES[shape])
     for rank in ranks:
         model = FactorModel.of(ratings, rank)
         posterior = model.posterior(ratings)

@@ -1,6 +1,6 @@
 """Accuracy at equal time: how far draws of bounded variables are from the truth, against the seconds that they took.
 
-    python benchmarks/accuracy.py [--out benchmarks/results/accuracy.json] [--picture docs/results/speed/accuracy] [--only NAME ...]
+    python -m benchmarks.accuracy [--out benchmarks/results/accuracy.json] [--picture docs/results/speed/accuracy] [--only NAME ...]
 
 Cases: the five one-dimensional targets of the paper, whose gradients get Gaussian noise of standard deviation 1 (error: Wasserstein-1
 distance to the exact law), and a regression with 50 positive coefficients, 20,000 rows, minibatches of 500 (error: the larger of the
@@ -34,9 +34,10 @@ from jax import lax
 from numpyro.distributions import biject_to, constraints
 
 import inbounds as ib
-from inbounds import plots
+from experiments.pictures import log_log
+from experiments.targets import TARGETS
 from inbounds.diagnostics import distances
-from inbounds.paper.targets import TARGETS
+from inbounds.display import new_figure, save_picture
 
 BY_HAND = "numpyro + blackjax"
 METHODS = ("sgld", "leimkuhler_matthews", "leimkuhler_matthews probit", "baoab", BY_HAND)
@@ -340,7 +341,7 @@ FAMILIES = dict(zip(METHODS, ("corv", "lm-nc", "lm-nc-estimated", "ito", "mirror
 def draw(rows, labels, theme):
     cases = list(dict.fromkeys(row["case"] for row in rows))
     wide = min(3, len(cases))
-    figure, axes = plots.new_figure(-(-len(cases) // wide), wide, width=3.3 * wide, height=2.7)
+    figure, axes = new_figure(-(-len(cases) // wide), wide, width=3.3 * wide, height=2.7)
     for axis in axes.flat[len(cases) :]:
         axis.axis("off")
     for axis, case in zip(axes.flat, cases, strict=False):
@@ -352,7 +353,7 @@ def draw(rows, labels, theme):
             )  # fmt: skip
         axis.set_title(labels[case])
         of_moments = case == Regression.name
-        plots.log_log(axis, theme, "seconds", "error of mean and sd" if of_moments else "Wasserstein-1 distance")
+        log_log(axis, theme, "seconds", "error of mean and sd" if of_moments else "Wasserstein-1 distance")
     handles, names = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=len(names))
     return figure
@@ -370,7 +371,7 @@ def write(arguments, rows, labels):
         arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if arguments.picture:
         arguments.picture.parent.mkdir(parents=True, exist_ok=True)
-        plots.save(arguments.picture, partial(draw, rows, labels))
+        save_picture(arguments.picture, partial(draw, rows, labels))
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """What the library costs on a binary network: epochs of MNIST's shape through `ib.sample`, against a JAX loop by hand.
 
-    python benchmarks/binary_network.py --epochs 3 --repeats 7 --out binary_network.json
+    python -m benchmarks.binary_network --epochs 3 --repeats 7 --out binary_network.json
 
 The loop by hand does the same arithmetic: a shuffle, contiguous minibatches of 100 rows of 56,000, the gradient of the log
 posterior of a 784-50-10 network through the sigmoid, fresh normal noise for every weight, whole epochs in one compiled scan.
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import inbounds as ib
-from inbounds.models.binary_network import Network, network_posterior
+from inbounds.models import Network, network_posterior
 
 ROWS, LAYERS, BATCH, STEP, PRIOR, SCALE = 56_000, (784, 50, 10), 100, 1e-3, 0.5, 10.0
 

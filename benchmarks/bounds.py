@@ -1,6 +1,6 @@
 """What staying in bounds costs: a step of CoRV, transform by transform, over a step of plain SGLD on the same model without bounds.
 
-    python benchmarks/bounds.py [--sizes 10000 100000 1000000 10000000] [--rounds 7] [--out benchmarks/results/bounds.json]
+    python -m benchmarks.bounds [--sizes 10000 100000 1000000 10000000] [--rounds 7] [--out benchmarks/results/bounds.json]
 
 Three models, at each number of parameters. In the *bare update* the gradient is that of a standard normal, one product a coordinate:
 all that is left of a step is noise, transform and update. In the *regression* (as many outputs as inputs, one weight a pair, 1,024 rows

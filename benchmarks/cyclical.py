@@ -1,6 +1,6 @@
 """Cyclical step sizes beside constant ones: the binary network on MNIST, CoRV-LM with noise correction and the probit.
 
-    python benchmarks/cyclical.py --data FOLDER [--epochs 24] [--out results.json]
+    python -m benchmarks.cyclical --data FOLDER [--epochs 24] [--out results.json]
 
 One chain a row on the 8 : 1 : 1 split of the paper's experiment; the loss is that of the average of the binarised networks, over all
 epochs and (cyclical) over those in the sampling phase, the last half of each cycle, alone.
@@ -12,7 +12,7 @@ import json
 import numpy as np
 
 import inbounds as ib
-from inbounds.paper import binary_network as experiment
+from experiments import binary_network as experiment
 
 
 def main() -> None:

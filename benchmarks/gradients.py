@@ -1,6 +1,6 @@
 """What the variance of the gradient costs: a step with its estimate against a step without, side by side.
 
-    python benchmarks/gradients.py [--out results.json]
+    python -m benchmarks.gradients [--out results.json]
 
 Both run through `ib.sample` with noise correction, once with the variance known and once estimated, interleaved; the table shows
 medians and the ratio. Sizes are those of the throughput benchmarks.

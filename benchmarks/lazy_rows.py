@@ -1,6 +1,6 @@
 """Rows moved only when touched beside the dense update: microseconds a step, and what they do to the posterior.
 
-    python benchmarks/lazy_rows.py [--shape 10m|1m|100k] [--ranks 20 50] [--steps 2000] [--rounds 5] [--out results.json]
+    python -m benchmarks.lazy_rows [--shape 10m|1m|100k] [--ranks 20 50] [--steps 2000] [--rounds 5] [--out results.json]
 
 Generated ratings of MovieLens' shape, Gaussian likelihood with offsets and its count preconditioner, minibatches of 10,000.
 Time: `ib.sgld` and `ib.lazy_rows` through `ib.sample`, in turns, each turn short; the ratio is that within a turn. Quality: one run
@@ -17,10 +17,9 @@ import jax
 import numpy as np
 
 import inbounds as ib
-from inbounds.data.generated_ratings import GENERATED, generate_ratings
-from inbounds.data.ratings import RatingsSplit
-from inbounds.models.factors import FactorModel
-from inbounds.tables import text_table
+from inbounds.data import MOVIELENS_SHAPES, RatingsSplit, generate_ratings
+from inbounds.display import text_table
+from inbounds.models import FactorModel
 
 BATCH = 10_000
 THIN = 25
@@ -31,13 +30,13 @@ ROWS = {"W": "user", "H": "item", "user_offset": "user", "item_offset": "item"}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", default="10m", choices=tuple(GENERATED))
+    parser.add_argument("--shape", default="10m", choices=tuple(MOVIELENS_SHAPES))
     parser.add_argument("--ranks", type=int, nargs="+", default=[20, 50])
     parser.add_argument("--steps", type=int, default=2_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out")
     arguments = parser.parse_args()
-    split = generate_ratings(**GENERATED[arguments.shape]).split()
+    split = generate_ratings(**MOVIELENS_SHAPES[arguments.shape]).split()
     device = jax.devices()[0].device_kind
     results = {"shape": arguments.shape, "batch_size": BATCH, "steps": arguments.steps, "device": device, "rows": []}
     for rank in arguments.ranks:

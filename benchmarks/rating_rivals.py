@@ -1,7 +1,7 @@
 """RMSE against seconds on MovieLens 1M: our factors beside SMURFF, myFM and cmfrec, which people would take instead.
 
-    python benchmarks/rating_rivals.py --data FOLDER [--seeds 2] [--only NAME ...] [--again all]
-    python benchmarks/rating_rivals.py --memory
+    python -m benchmarks.rating_rivals --data FOLDER [--seeds 2] [--only NAME ...] [--again all]
+    python -m benchmarks.rating_rivals --memory
 
 Rank 20, the ratings cut 75 : 12.5 : 12.5 by `Ratings.split(seed=0)`: 75% to fit, the last 12.5% to measure; predictions are
 not cut to the range of the ratings. Every fit has a process and two cores to itself; a rival runs in an environment of its own under
@@ -146,7 +146,7 @@ def _covered(spans: list[tuple[float, float]], until: np.ndarray) -> np.ndarray:
 def run_all(names: list[str], seeds: int, data: str | None, kept: dict[str, Any], save) -> None:
     """What is missing of `kept["runs"]`, seed by seed."""
     import inbounds as ib
-    from inbounds.models.rating_baselines import UserItemBias
+    from inbounds.models import UserItemBias
 
     pythons = {name: environment(RIVALS[name]) for name in names if name in RIVALS}
     ratings = ib.data.catalog.load("movielens-1m", data)
@@ -168,7 +168,7 @@ def run_all(names: list[str], seeds: int, data: str | None, kept: dict[str, Any]
                 if str(seed) in runs:
                     continue
                 if name in OURS:
-                    command = [sys.executable, __file__, "--ours", name, "--seed", seed]
+                    command = [sys.executable, "-m", __spec__.name, "--ours", name, "--seed", seed]
                     command += ["--data", data] if data else []
                 else:
                     command = [pythons[name], HERE / "rivals" / "fits.py", name, columns, seed]
@@ -227,10 +227,10 @@ def table(summaries: dict[str, dict[str, Any]], baselines: dict[str, float]) -> 
 
 
 def picture(summaries: dict[str, dict[str, Any]], baselines: dict[str, float], stem: Path) -> None:
-    from inbounds import plots
+    from inbounds.display import new_figure, save_picture
 
     def draw(theme):
-        figure, axes = plots.new_figure(1, 1, width=8.0, height=4.0)
+        figure, axes = new_figure(1, 1, width=8.0, height=4.0)
         axis = axes[0, 0]
         for name, found in summaries.items():
             label, family, style = LOOKS[name]
@@ -249,7 +249,7 @@ def picture(summaries: dict[str, dict[str, Any]], baselines: dict[str, float], s
         figure.legend(loc="outside lower center", ncols=2)
         return figure
 
-    plots.save(stem, draw)
+    save_picture(stem, draw)
 
 
 def main() -> None:
@@ -273,7 +273,7 @@ def main() -> None:
         print(json.dumps(fit_ours(options.ours, options.data, options.seed)))
         return
 
-    from inbounds.paper.results import environment as machine
+    from experiments.results import environment as machine
 
     options.json.parent.mkdir(parents=True, exist_ok=True)
     kept = json.loads(options.json.read_text()) if options.json.exists() else {"runs": {}}

@@ -1,6 +1,6 @@
 """Generated ratings beside MovieLens: quantiles, histogram, offsets and baselines as a table, and the tails as a picture.
 
-    python benchmarks/rating_tails.py --data FOLDER [--out docs/ratings-tails.png]
+    python -m benchmarks.rating_tails --data FOLDER [--out docs/ratings-tails.png]
 
 FOLDER is a folder of the catalog with MovieLens 1M and 100K (`inbounds data fetch movielens-1m movielens-100k`).
 """
@@ -11,9 +11,9 @@ import matplotlib
 import numpy as np
 
 import inbounds as ib
-from inbounds import plots
-from inbounds.data.generated_ratings import GENERATED
-from inbounds.models.rating_baselines import UserItemBias
+from inbounds.data import MOVIELENS_SHAPES
+from inbounds.display import LIGHT, new_figure
+from inbounds.models import UserItemBias
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
@@ -39,19 +39,19 @@ def main() -> None:
     sets = {}
     for release in ("100k", "1m"):
         sets[f"MovieLens {release.upper()}"] = ib.data.catalog.load(f"movielens-{release}", arguments.data)
-        sets[f"generated {release.upper()}"] = ib.data.generate_ratings(**GENERATED[release])
+        sets[f"generated {release.upper()}"] = ib.data.generate_ratings(**MOVIELENS_SHAPES[release])
     sets["generated 10M"] = ib.data.generate_ratings()
     for name, ratings in sets.items():
         table(name, ratings)
 
     grid = np.linspace(0, 1, 201)  # curves of 201 quantiles: nothing of a single user is in them
     colours = {
-        "100K": plots.LIGHT.colour("mirror"),
-        "1M": plots.LIGHT.colour("corv"),
-        "10M": plots.LIGHT.colour("lm-nc"),
+        "100K": LIGHT.colour("mirror"),
+        "1M": LIGHT.colour("corv"),
+        "10M": LIGHT.colour("lm-nc"),
     }
-    with matplotlib.rc_context(plots.LIGHT.settings()):
-        figure, axes = plots.new_figure(1, 2, height=2.8)
+    with matplotlib.rc_context(LIGHT.settings()):
+        figure, axes = new_figure(1, 2, height=2.8)
         for axis, column in zip(np.ravel(axes), ("user", "item"), strict=True):
             for name, ratings in sets.items():
                 source, release = name.split()

@@ -1,6 +1,6 @@
 """Seconds and memory to generate, write and read ratings of MovieLens 10M's shape.
 
-    python benchmarks/ratings.py [--shape 10m|1m|100k] [--repeats 3] [--out results.json]
+    python -m benchmarks.ratings [--shape 10m|1m|100k] [--repeats 3] [--out results.json]
 
 The file is written into a temporary folder by the generator. Every reading runs in a process of its own, so that its peak memory
 is its own; pandas, which users would take otherwise, is read beside it when it is installed. What is asked of the reader: at most
@@ -32,8 +32,8 @@ print(json.dumps({{
 }}))
 """
 WORK = {
-    "generate": ("import inbounds as ib\nfrom inbounds.data.generated_ratings import GENERATED",
-                 "result = ib.data.generate_ratings(**GENERATED[{shape!r}])"),
+    "generate": ("import inbounds as ib\nfrom inbounds.data import MOVIELENS_SHAPES",
+                 "result = ib.data.generate_ratings(**MOVIELENS_SHAPES[{shape!r}])"),
     "read .dat": ("import inbounds as ib", "result = ib.data.load_ratings({path!r})"),
     "read .dat, pandas": ("import pandas", "result = pandas.read_csv({path!r}, sep='::', engine='python', header=None)"),
     "read .csv": ("import inbounds as ib", "result = ib.data.load_ratings({csv!r})"),
@@ -58,13 +58,12 @@ def main() -> None:
     arguments = parser.parse_args()
 
     import inbounds as ib
-    from inbounds.data.generated_ratings import GENERATED
-    from inbounds.data.ratings import write_dat
+    from inbounds.data import MOVIELENS_SHAPES, write_dat
 
     results: dict[str, dict] = {}
     with tempfile.TemporaryDirectory() as folder:
         dat, csv = Path(folder) / "ratings.dat", Path(folder) / "ratings.csv"
-        ratings = ib.data.generate_ratings(**GENERATED[arguments.shape])
+        ratings = ib.data.generate_ratings(**MOVIELENS_SHAPES[arguments.shape])
         began = time.perf_counter()
         write_dat(ratings, dat)
         results["write .dat"] = {"seconds": time.perf_counter() - began, "rows": len(ratings)}

@@ -1,6 +1,6 @@
 """What a step costs as data, parameters, chains and devices grow, with exponents fitted.
 
-    python benchmarks/scale.py [--out FOLDER] [--repeats 3] [--only data parameters chains devices]
+    python -m benchmarks.scale [--out FOLDER] [--repeats 3] [--only data parameters chains devices]
 
 The cost of a step is the slope between a run and one three times as long, so that what happens once a run cancels (shuffling the
 data and the starts come before the clock); sizes are interleaved, and the table shows the median of the repeats and their spread. Exponents are
@@ -160,7 +160,7 @@ def in_a_process_with_devices(axis, repeats):
     if jax.device_count() > 1:
         return measure_axis(axis, repeats)
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"}
-    command = [sys.executable, __file__, "--axis", axis, "--repeats", str(repeats)]
+    command = [sys.executable, "-m", __spec__.name, "--axis", axis, "--repeats", str(repeats)]
     ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(ended.stdout.splitlines()[-1])
 
@@ -177,12 +177,13 @@ def show(result):
 
 
 def draw(results, theme):
-    from inbounds import plots
+    from experiments.pictures import log_log
+    from inbounds.display import new_figure
 
-    figure, axes = plots.new_figure(1, len(results), width=2.6 * len(results), height=2.8)
+    figure, axes = new_figure(1, len(results), width=2.6 * len(results), height=2.8)
     colour = theme.colour("corv")
     for axis, result in zip(axes[0], results, strict=True):
-        plots.log_log(axis, theme, result["unit"])
+        log_log(axis, theme, result["unit"])
         least, median, most = zip(*result["microseconds"], strict=True)
         axis.fill_between(result["sizes"], least, most, color=colour, alpha=0.25, lw=0)
         axis.plot(result["sizes"], median, "o-", ms=4, color=colour)
@@ -227,9 +228,9 @@ def main() -> None:
         text = json.dumps({"machine": machine, "results": results}, indent=1)
         (arguments.out / "scale.json").write_text(text + "\n")
 
-        from inbounds import plots
+        from inbounds.display import save_picture
 
-        plots.save(arguments.out / "scale", partial(draw, results))
+        save_picture(arguments.out / "scale", partial(draw, results))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Put what `bounds.py`, `accelerator.py`, `throughput` (its memory) and `accuracy.py` have measured into the tables of docs/speed.md.
 
-    python benchmarks/speed_page.py
+    python -m benchmarks.speed_page
 
 Reads bounds.json, bounds-gpu.json, accelerator.json, throughput.json and accuracy.json in benchmarks/results, as many of them as there are; a
 table without results stays as it is.

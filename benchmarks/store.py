@@ -1,6 +1,6 @@
 """What a store costs: memory against the number of draws, time against draws kept in memory, and the price of a checkpoint.
 
-    python benchmarks/store.py [--draws 1000000] [--numbers 100] [--out results.json]
+    python -m benchmarks.store [--draws 1000000] [--numbers 100] [--out results.json]
 
 Memory is the peak of the process above what it used once everything was imported, compiled and run for a moment; with the
 store and without it, each in a process of its own. Times are taken in turns, and the table shows their ratio.
@@ -124,7 +124,8 @@ def main() -> None:
         for where in ("store", "memory"):
             command = [
                 sys.executable,
-                __file__,
+                "-m",
+                __spec__.name,
                 "--memory",
                 where,
                 "--draws",

@@ -1,6 +1,6 @@
 """What data on disk cost: steps on minibatches from files against steps on the same data in memory, side by side.
 
-    python benchmarks/streams.py [--rows 2000000] [--steps 4000] [--repeats 7] [--out results.json]
+    python -m benchmarks.streams [--rows 2000000] [--steps 4000] [--repeats 7] [--out results.json]
 
 Two models: logistic regression on rows of 50 floats (minibatches of 1,000), and a factor model of ratings (user, item, rating;
 minibatches of 10,000). The ways are interleaved, and the ratio is the median over the rounds of this way's time a step over that of

@@ -1,6 +1,6 @@
 """Topic models on UCI KOS: held-out perplexity of our LDA beside scikit-learn's online variational Bayes, SGRLD and SCIR.
 
-    python benchmarks/topics.py --data FOLDER --out docs/topics
+    python -m benchmarks.topics --data FOLDER --out docs/topics
 
 Documents are split 8 : 1 : 1. A held-out document's words are put into two halves; its proportions are fitted to one and the
 other is scored, by the same code for every method (`completion_perplexity`). Every sampler tries the same number of step sizes

@@ -1,6 +1,6 @@
 """What a transform costs: one evaluation, and the whole piece of the drift, relative to Softplus.
 
-    python benchmarks/transforms.py --size 1000000 --repeats 60 --out transforms.json
+    python -m benchmarks.transforms --size 1000000 --repeats 60 --out transforms.json
 
 Repeats are interleaved (every transform once, then all of them again), so that a slow moment of the machine hits all
 alike; medians are reported.

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from inbounds import bars as bars  # first: see there
+from inbounds import display as display  # isort: skip  # before what imports NumPyro: see its bars
 from inbounds import data as data
 from inbounds import gradients as gradients
 from inbounds import preconditioners as preconditioners

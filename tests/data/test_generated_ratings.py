@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from inbounds.data import catalog, generate_ratings
-from inbounds.data.generated_ratings import GENERATED, TEN_MILLION
+from inbounds.data.generated_ratings import MOVIELENS_SHAPES, TEN_MILLION
 from inbounds.models.rating_baselines import UserItemBias
 
 DATA = catalog.folder(os.environ.get(catalog.ENVIRONMENT, "absent"))
@@ -19,7 +19,7 @@ needs_data = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def million():
-    return generate_ratings(**GENERATED["1m"], seed=0)
+    return generate_ratings(**MOVIELENS_SHAPES["1m"], seed=0)
 
 
 @pytest.mark.parametrize(

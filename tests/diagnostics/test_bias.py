@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import inbounds as ib
+from experiments.targets import TARGETS
 from inbounds.diagnostics import bias_of, stationary
-from inbounds.paper.targets import TARGETS
 from tests.models_for_tests import noisy
 
 TARGET = next(target for name, target in TARGETS.items() if name.startswith("half"))

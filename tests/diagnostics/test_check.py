@@ -11,9 +11,9 @@ import pytest
 from numpyro.distributions import constraints
 
 import inbounds as ib
+from experiments.targets import TARGETS
 from inbounds.diagnostics import stationary
 from inbounds.diagnostics.check import EDGES, _edge, _transforms
-from inbounds.paper.targets import TARGETS
 from tests.models_for_tests import linear_regression, noisy
 
 COUNTS = np.random.default_rng(0).poisson(3.0, size=60).astype(np.float32)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from experiments.targets import TARGETS
 from inbounds.diagnostics import distances as d
-from inbounds.paper.targets import TARGETS
 
 BETA = TARGETS["beta-0.5-0.5"]
 GAMMA = TARGETS["gamma-0.5-0.5"]

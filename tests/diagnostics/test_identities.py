@@ -7,10 +7,10 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
+from experiments.targets import TARGETS
 from inbounds.diagnostics import stationary
 from inbounds.diagnostics.identities import proxy_scores, standard_error
 from inbounds.gradients import full_gradient
-from inbounds.paper.targets import TARGETS
 from tests.models_for_tests import linear_regression, noisy
 
 STEP = 0.4

@@ -7,8 +7,8 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
+from experiments.targets import TARGETS
 from inbounds.diagnostics import imq_stein_matrix, stein_discrepancy
-from inbounds.paper.targets import TARGETS
 from tests.models_for_tests import noisy
 
 

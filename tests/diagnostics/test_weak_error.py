@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.targets import TARGETS, gamma
 from inbounds import transforms
 from inbounds.diagnostics import weak_error
 from inbounds.diagnostics.weak_error import fitted_slope, stationary
-from inbounds.paper.targets import TARGETS, gamma
 
 GAMMA, BETA, SKEWED = TARGETS["gamma-0.5-0.5"], TARGETS["beta-0.5-0.5"], TARGETS["beta-0.5-1.5"]
 HALF_NORMAL, TRUNCATED = TARGETS["half-normal"], TARGETS["truncated-normal--1-1"]

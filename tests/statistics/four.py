@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import inbounds as ib
-from inbounds.paper.targets import TARGETS
+from experiments.targets import TARGETS
 
 NAMES = ("beta-0.5-0.5", "gamma-0.5-0.5", "half-normal", "truncated-normal--1-1")
 FOUR = {name: TARGETS[name] for name in NAMES}

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import inbounds as ib
+from experiments.targets import TARGETS
 from inbounds.diagnostics.distances import total_variation
-from inbounds.paper.targets import TARGETS
 from tests.models_for_tests import noisy
 
 GAMMA = TARGETS["gamma-0.5-0.5"]

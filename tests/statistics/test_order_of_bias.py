@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import inbounds as ib
+from experiments.targets import TARGETS
 from inbounds.diagnostics.weak_error import fitted_slope, stationary
-from inbounds.paper.targets import TARGETS
 from tests.statistics.four import FOUR, chains, posterior
 
 SCHEMES = {

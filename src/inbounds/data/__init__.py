@@ -9,20 +9,28 @@ from inbounds.later import imported_later
 
 if TYPE_CHECKING:
     from inbounds.data import catalog as catalog
+    from inbounds.data import images as images
     from inbounds.data.digits import synthetic_digits as synthetic_digits
+    from inbounds.data.generated_ratings import MOVIELENS_SHAPES as MOVIELENS_SHAPES
     from inbounds.data.generated_ratings import generate_ratings as generate_ratings
     from inbounds.data.ratings import Ratings as Ratings
+    from inbounds.data.ratings import RatingsSplit as RatingsSplit
     from inbounds.data.ratings import load_ratings as load_ratings
+    from inbounds.data.ratings import write_dat as write_dat
     from inbounds.data.spread import balanced_numbering as balanced_numbering
 
 __getattr__, __dir__ = imported_later(
     __name__,
     {
         "catalog": "inbounds.data.catalog",
+        "images": "inbounds.data.images",
         "synthetic_digits": "inbounds.data.digits",
+        "MOVIELENS_SHAPES": "inbounds.data.generated_ratings",
         "generate_ratings": "inbounds.data.generated_ratings",
         "Ratings": "inbounds.data.ratings",
+        "RatingsSplit": "inbounds.data.ratings",
         "load_ratings": "inbounds.data.ratings",
+        "write_dat": "inbounds.data.ratings",
         "balanced_numbering": "inbounds.data.spread",
     },
 )

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from inbounds.bars import tqdm
+from inbounds.display import tqdm
 
 MODULES = ("inbounds.data.images", "inbounds.data.movielens", "inbounds.data.bag_of_words")
 ENVIRONMENT = "INBOUNDS_DATA"

@@ -1,7 +1,7 @@
 """Ratings that the library draws, of MovieLens' shape: scale and speed are tested without the data.
 
-    ratings = ib.data.generate_ratings()                                       # MovieLens 10M's shape
-    ratings = ib.data.generate_ratings(**GENERATED["1m"], seed=0)              # MovieLens 1M's: whole stars
+    ratings = ib.data.generate_ratings()                                          # MovieLens 10M's shape
+    ratings = ib.data.generate_ratings(**ib.data.MOVIELENS_SHAPES["1m"], seed=0)          # MovieLens 1M's: whole stars
 
 How it is made, and why so:
 
@@ -35,7 +35,7 @@ HALF_STAR_SHARE = 0.41
 WHOLE_STARS = np.where(np.arange(10) % 2, TEN_MILLION - HALF_STAR_SHARE * HALF_STARS, 0.0)
 ONE_MILLION = np.array([0, 0.0562, 0, 0.1075, 0, 0.2611, 0, 0.3489, 0, 0.2263])
 
-GENERATED: dict[str, dict[str, Any]] = {
+MOVIELENS_SHAPES: dict[str, dict[str, Any]] = {
     "10m": {"num_users": 71_567, "num_items": 10_681, "num_ratings": 10_000_054},
     "1m": {
         "num_users": 6_040, "num_items": 3_706, "num_ratings": 1_000_209,
@@ -201,4 +201,4 @@ def _stars(
     return rating
 
 
-__all__ = ["GENERATED", "generate_ratings"]
+__all__ = ["MOVIELENS_SHAPES", "generate_ratings"]

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from inbounds.diagnostics.identities import standard_error
+from inbounds.display import html_table, text_table
 from inbounds.kernels.base import Kernel
 from inbounds.sampling import sample
-from inbounds.tables import html_table, text_table
 
 __all__ = ["StepBias", "bias_of"]
 

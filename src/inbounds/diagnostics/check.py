@@ -25,9 +25,9 @@ from numpyro.distributions import constraints
 from inbounds import gradients, trees
 from inbounds import transforms as tf
 from inbounds.data.arrays import at_hand, is_source, source_for
+from inbounds.display import html_table
 from inbounds.posterior import Posterior, support_name
 from inbounds.space import Space, is_constraint, is_transform
-from inbounds.tables import html_table
 from inbounds.trees import PyTree, variable_name
 
 __all__ = ["Finding", "Report", "check"]

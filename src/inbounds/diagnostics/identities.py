@@ -25,9 +25,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from inbounds.data.arrays import at_hand, source_for
+from inbounds.display import html_table, text_table
 from inbounds.preconditioners import Conditional
 from inbounds.space import Space
-from inbounds.tables import html_table, text_table
 from inbounds.trees import Given, PyTree, variable_name
 
 __all__ = ["Identities", "ProxyScores", "identities", "proxy_scores", "proxy_space", "standard_error"]

@@ -146,7 +146,7 @@ def stationary(
     The grid covers the proxy's tails and grows until nothing is left outside.
 
     Args:
-        target: what the chain aims at, for instance one of `inbounds.paper.targets.TARGETS`.
+        target: what the chain aims at.
         transform: an increasing map onto the target's support, or its name; None for mirror.
         step_size: the coefficient of the full gradient; the injected noise has variance `2 * step_size`.
         scheme: "euler", "leimkuhler_matthews" or "mirror".

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from inbounds.bars import tqdm
+from inbounds.display import tqdm
 
 PATIENCE = 0.5  # seconds that a run takes before it has a bar
 

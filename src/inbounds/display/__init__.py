@@ -1,0 +1,24 @@
+"""How the library shows things: tables, progress bars, pictures, and a page that holds them."""
+
+from inbounds.display.bars import tqdm  # first: see there
+from inbounds.display.pages import Chapter, Section, Table, Verdict, cell, write_page
+from inbounds.display.pictures import DARK, LIGHT, Theme, new_figure, save_picture
+from inbounds.display.tables import escape, html_table, text_table
+
+__all__ = [
+    "DARK",
+    "LIGHT",
+    "Chapter",
+    "Section",
+    "Table",
+    "Theme",
+    "Verdict",
+    "cell",
+    "escape",
+    "html_table",
+    "new_figure",
+    "save_picture",
+    "text_table",
+    "tqdm",
+    "write_page",
+]
