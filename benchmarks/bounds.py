@@ -35,12 +35,13 @@ import inbounds as ib
 
 HALF_LINE = ("softplus", "icll", "integrated_probit", "exp")
 INTERVAL = ("sigmoid", "probit", "arctan", "softsign")
+SIMPLEX = ("log_ratios", "softmax")
 REFERENCE = "none"
 KINDS = (
     {REFERENCE: constraints.real}
     | dict.fromkeys(HALF_LINE, constraints.positive)
     | dict.fromkeys(INTERVAL, constraints.unit_interval)
-    | {"softmax": constraints.simplex}
+    | dict.fromkeys(SIMPLEX, constraints.simplex)
 )
 GROUP = 10  # coordinates of one simplex
 BATCHES = {"regression": 1_024, "rows": 8_192}  # rows of a minibatch
@@ -88,8 +89,8 @@ def contestants(model, size):
     steps = steps_for(model, size)
 
     def runner(name, support):
-        shape = (size // GROUP, GROUP) if name == "softmax" else (size,)
-        start = np.full(shape, 1 / GROUP if name == "softmax" else 0.5, np.float32)
+        shape = (size // GROUP, GROUP) if name in SIMPLEX else (size,)
+        start = np.full(shape, 1 / GROUP if name in SIMPLEX else 0.5, np.float32)
         kernel = ib.sgld(ib.Posterior(supports={"w": support}, **parts), None if name == REFERENCE else name)
 
         def seconds(turns):
@@ -130,7 +131,7 @@ def copy_bandwidth(repeats=7):
 
 def floor_of(name, parameters, bandwidth):
     """Microseconds to read and to write phi once."""
-    numbers = parameters * (GROUP - 1) // GROUP if name == "softmax" else parameters
+    numbers = parameters * (GROUP - 1) // GROUP if name in SIMPLEX else parameters
     return 1e6 * 2 * 4 * numbers / bandwidth
 
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from inbounds.sampling.draws import Record
 from inbounds.sampling.fingerprint import NOISE, differences
-from inbounds.sampling.lock import local_folder, only_writer
+from inbounds.sampling.lock import hold
 from inbounds.sampling.program import Carry, Keys
 from inbounds.trees import PyTree
 
@@ -80,7 +80,7 @@ class Checkpointer:
         fingerprint: what tells this run from others.
         environment: versions and devices: a change is worth a warning, not a refusal.
         resume: whether checkpoints may be there already.
-        held: where to enter what is held until the end of the run: of several processes, the first locks the folder.
+        held: where to enter what is held until the end of the run.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class Checkpointer:
         self.environment = environment
         self.orbax = _orbax()
         self.path = _absolute(checkpoint.path)
-        if jax.process_index() == 0:
-            # Before Orbax looks at the folder: it removes what another run is writing there.
-            held.enter_context(only_writer(local_folder(checkpoint.path), "checkpoint"))
+        hold(
+            held, checkpoint.path, "checkpoint"
+        )  # before Orbax looks at it, and removes what another run is writing there
         self.manager = self._manager()
         self.step = 0  # of the last checkpoint
         self.clock = time.perf_counter()

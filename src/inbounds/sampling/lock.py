@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from inbounds.sampling.devices import agreed, is_first_process
+
 try:
     import fcntl
 except ImportError:  # not on this system
@@ -26,6 +28,22 @@ def local_folder(place: str | os.PathLike) -> Path | None:
     """The folder that a path or a URL names; None where it is not of a local file system."""
     path = os.fspath(place).removeprefix("file://").removeprefix("local://")
     return None if "://" in path or "::" in path else Path(path).expanduser().absolute()
+
+
+def hold(held: contextlib.ExitStack, place: str | os.PathLike, what: str) -> None:
+    """Make the run the only writer of a place until `held` is left: all its processes call this, and the first holds the lock.
+
+    Raises:
+        ValueError: another run holds it, in every process.
+    """
+    problem = None
+    if is_first_process():
+        try:
+            held.enter_context(only_writer(local_folder(place), what))
+        except ValueError as error:
+            problem = error
+    if agreed(problem is not None):
+        raise problem or ValueError(f"Another run is writing to the {what} {os.fspath(place)}: process 0 says which.")
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ import numpy as np
 from inbounds.sampling.draws import UNREPORTED, Counts, Draws, Record, array_names, statistics, step_sizes, theta_of
 from inbounds.sampling.fingerprint import differences
 from inbounds.sampling.lock import NAME as LOCK
-from inbounds.sampling.lock import local_folder, only_writer
+from inbounds.sampling.lock import hold, local_folder
 from inbounds.sampling.program import Program, Rows
 from inbounds.trees import PyTree, variable_name
 
@@ -153,7 +153,8 @@ class StoredRecord(Record):
         self.pause = PUBLISH_SECONDS
         if self.writes:
             self.store.refuse_files()
-            held.enter_context(only_writer(local_folder(url), "store"))
+        hold(held, url, "store")
+        if self.writes:
             with self._explained(), _refusing_damage(self.store.url):
                 self.store.begin(self.layout, fingerprint, resume, position, checkpoints)
 
