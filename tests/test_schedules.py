@@ -53,6 +53,11 @@ def test_burn_in_and_thinning_apply_to_the_sampling_phase_too():
     assert draws.num_draws == sum(1 for step in range(22, 81, 2) if (step - 1) % 20 >= 10)
 
 
+def test_thinning_may_pick_the_last_step_of_each_cycle():
+    schedule = ib.schedules.cyclical(0.2, cycle_steps=20, sampling=0.05)
+    assert run(schedule, steps=60, thin=20).num_draws == 3
+
+
 @pytest.mark.parametrize("posterior", [POSTERIOR, WIDE], ids=["small", "large"])
 def test_running_statistics_see_the_sampling_phase_only(posterior):
     schedule = ib.schedules.cyclical(0.2, cycle_steps=20, sampling=0.25)

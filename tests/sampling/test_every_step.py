@@ -185,13 +185,14 @@ def test_every_chain_has_its_own_step_size_throughout(size):
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["small", "large"])
 def test_the_minibatch_and_the_step_size_of_the_very_step_are_looked_at_after_a_failure(size):
     def log_likelihood(theta, row):
-        return jnp.where(row == 7, jnp.nan, 0.0) * jnp.sum(theta["x"])
+        return jnp.where(row == 7, jnp.nan, 0.0) * theta["x"][-1]
 
     prior = {"x": dist.Normal(0.0, 1.0).expand([size])}
     kernel = ib.sgld(ib.Posterior(prior, log_likelihood, np.arange(ROWS, dtype=np.float32)))
     schedule = ib.schedules.polynomial_decay(1e-3, decay_steps=2.0, power=1.0)
     with pytest.raises(ib.NonFiniteError, match="gradient at the last finite position") as caught:
-        ib.sample(kernel, schedule, 2 * ROWS, batch_size=1, num_chains=2, seed=3, progress=False)
+        ib.sample(kernel, schedule, 2 * ROWS, batch_size=1, num_chains=2, seed=10, progress=False)
     step = caught.value.step
     assert 1 < step <= ROWS
+    assert caught.value.chain == 1
     assert f"with step size {float(schedule(step - 1)):.3g}." in str(caught.value)
