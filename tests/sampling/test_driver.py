@@ -278,10 +278,20 @@ class TestHealth:
         with pytest.raises(ib.NonFiniteError, match=r"step size is too large.*Try 0.1"):
             ib.sample(ib.sgld(posterior), 1.0, 1_000, init={"x": 5.0})
 
+    def test_the_other_chains_go_on_where_they_are_told_to(self):
+        posterior = ib.Posterior(supports={"x": constraints.real}, log_prior=lambda theta: -(theta["x"] ** 4))
+        settings = dict(num_steps=1_000, init={"x": 5.0}, num_chains=2)
+        draws = ib.sample(ib.sgld(posterior), np.array([1.0, 1e-3]), on_failure="continue", **settings)
+        assert not np.isfinite(draws.theta["x"][0, -1])
+        assert draws.theta["x"].shape == (2, 1_000)
+        healthy = ib.sample(ib.sgld(posterior), np.array([1e-3, 1e-3]), **settings)
+        assert np.array_equal(draws.theta["x"][1], healthy.theta["x"][1])
+
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"on_failure": "ignore"}, "`on_failure` must be"),
         ({"step_size": 0.0}, "`step_size` must be positive and finite; got 0.0"),
         ({"step_size": -1.0}, "must be positive and finite"),
         ({"step_size": math.nan}, "must be positive and finite"),

@@ -11,6 +11,8 @@ import inbounds as ib
 from inbounds.data.arrays import Epochs
 from inbounds.sampling import driver
 
+# What is run here has no law, or is at a standstill: a run that says so is right, and no error.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 ROWS = 20
 SILENT = 1e-14  # a temperature without noise to speak of
 # Numbers in theta: noise is drawn beforehand for few, and in the step for many.
