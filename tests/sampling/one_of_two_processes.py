@@ -14,16 +14,15 @@ import numpy as np
 from tests.sampling import counts_by_group
 
 SETTINGS = dict(step_size=1e-3, num_chains=2, seed=3, progress=False)
-EVERY = 128
+EVERY = 1_024
 
 
 def main(port: str, number: int, folder: str, num_steps: int) -> None:
     jax.config.update("jax_num_cpu_devices", 1)
     jax.config.update("jax_disable_most_optimizations", True)
-    # A process that is gone is noticed by its connections. One that a busy machine keeps waiting is not gone.
-    jax.distributed.initialize(
-        f"127.0.0.1:{port}", 2, number, initialization_timeout=600, heartbeat_timeout_seconds=600, shutdown_timeout_seconds=600
-    )  # fmt: skip
+    # In a step, a process that is gone is noticed by its connections; while a checkpoint is written, by its silence. That may not be
+    # short: one that a busy machine keeps waiting is not gone.
+    jax.distributed.initialize(f"127.0.0.1:{port}", 2, number, heartbeat_timeout_seconds=60)
     import inbounds as ib
 
     rows = counts_by_group.data()
