@@ -159,6 +159,32 @@ def test_independent_batches_come_from_rows_that_can_be_reached(tmp_path, parque
     assert abs(np.sum((counts - counts.mean()) ** 2 / counts.mean()) - ROWS) < 5 * np.sqrt(2 * ROWS)
     again = read(stream, 100, 70, first=330, batching="replacement")["y"][0]
     assert np.array_equal(again, seen[-7_000:])
+    one, other = read(stream, 100, 4, chains=2, batching="replacement")["y"]
+    assert np.mean(one == other) < 0.1, "chains go their own ways"
+
+
+def test_the_rows_of_a_window_are_in_another_order_in_every_epoch(tmp_path):
+    np.save(tmp_path / "y.npy", np.arange(8))
+    seen = read(ib.data.stream(tmp_path / "y.npy", window=8), 1, 8 * 20).reshape(20, 8)
+    from_zero = [np.roll(epoch, -int(np.flatnonzero(epoch == 0)[0])) for epoch in seen]
+    assert len(np.unique(from_zero, axis=0)) > 15
+    assert len(np.unique(seen[:, 0])) > 5, "each begins somewhere else"
+
+
+def test_the_order_of_a_cache_is_uniformly_random(tmp_path):
+    pieces = pieces_module.open_pieces({"y": np.arange(ROWS)})
+    orders = []
+    for seed in range(60):
+        rows = pieces_module.shuffled_copy(pieces, tmp_path / str(seed), "test", seed)
+        orders.append(np.concatenate([rows.read(piece)[0] for piece in range(len(rows.sizes))]))
+    assert np.array_equal(np.sort(orders), np.tile(np.arange(ROWS), (60, 1)))
+    place = np.argsort(orders) / ROWS
+    np.testing.assert_allclose(place.mean(0), 0.5, atol=6 * np.sqrt(1 / 12 / 60))
+    for lag in (1, 2, 10):
+        later = place[:, lag:] > place[:, :-lag]
+        assert np.mean(later) == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(later.size))
+        near = np.abs(place[:, lag:] - place[:, :-lag]) < 0.1
+        assert np.mean(near) == pytest.approx(0.19, abs=5 * 0.4 / np.sqrt(near.size))
 
 
 def test_a_cache_is_made_once_in_random_order_and_refused_for_other_files(tmp_path, parquet):

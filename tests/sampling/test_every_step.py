@@ -53,12 +53,13 @@ def walk(rows=None):
         (100, 150, None, False),
         (100, 150, None, True),
         (2**14, 8, None, False),
+        (2**14, 8, None, True),
         (2**12, 12, {"a": "row", "b": "row"}, False),
     ],
-    ids=["drawn beforehand", "in double precision", "drawn in the step", "divided"],
+    ids=["drawn beforehand", "in double precision", "drawn in the step", "in the step in double precision", "divided"],
 )
 def test_no_noise_is_used_twice(size, steps, layout, double):
-    """Nor shifted: the noise of a step, chain and variable has nothing to do with that of any other, at any distance."""
+    """The noise of a step, chain and variable has nothing to do with that of any other, nor shifted by any distance."""
     devices = None if layout is None else ib.Layout(shard=layout)
     init = {name: np.zeros(size, np.float64 if double else np.float32) for name in "ab"}
     with jax.enable_x64(double):
@@ -66,6 +67,12 @@ def test_no_noise_is_used_twice(size, steps, layout, double):
         draws = ib.sample(kernel, 0.5, steps, init=init, num_chains=2, progress=False, devices=devices)
     noise = np.stack([moves(draws, name) for name in "ab"])
     assert noise.shape == (2, 2, steps, size)
+    check_unlike(noise)
+
+
+def check_unlike(noise):
+    """Numbers of variables, chains and steps: standard normal, and none of them seen again."""
+    *_, steps, size = noise.shape
     if steps > 100:  # no number comes back, at another place or not
         places = np.moveaxis(noise, 2, 0).reshape(steps, -1)
         for lag in range(3):
@@ -78,6 +85,16 @@ def test_no_noise_is_used_twice(size, steps, layout, double):
         assert alike[number, 0] == pytest.approx(1, abs=7 * np.sqrt(2 / size)), "its variance"
         alike[number, 0] = 0
         assert np.abs(alike).max() < 7 / np.sqrt(size)
+
+
+@pytest.mark.parametrize(("size", "steps"), [(200, 150), (2**14, 12)], ids=["small", "large"])
+def test_minibatches_that_are_generated_are_new_in_every_step_and_chain(size, steps):
+    posterior = ib.Posterior(
+        supports={"x": constraints.real},
+        gradient=lambda theta, z: {"x": z},
+        data=ib.data.Generated(lambda key: jax.random.normal(key, (size,))),
+    )
+    check_unlike(moves(run(posterior, size, 1.0, steps))[None])
 
 
 def test_noise_minibatches_starts_and_the_order_of_the_rows_have_keys_of_their_own(monkeypatch):
