@@ -1,5 +1,6 @@
 """Two runs that write to one place at once: one goes on undisturbed, the other is told so."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -41,7 +42,7 @@ class Writer:
         self.begin, self.inside, self.end = begin or nursery.Event(), nursery.Event(), nursery.Event()
         self.answers = nursery.SimpleQueue()
         events = (self.begin, self.inside, self.end, self.answers)
-        self.process = nursery.Process(target=victim.write, args=(str(folder), seed, argument, *events), daemon=True)
+        self.process = nursery.Process(target=victim.write, args=(str(folder), seed, argument, *events))
         self.process.start()
 
     def answer(self):
@@ -52,40 +53,55 @@ class Writer:
         return answer
 
 
+@pytest.fixture
+def writer(nursery):
+    """Makes writers, which are gone in the end, also where a test fails."""
+    made = []
+
+    def make(*arguments):
+        made.append(Writer(nursery, *arguments))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.process.kill()
+        one.process.join()
+
+
 @pytest.mark.parametrize("argument", ARGUMENTS)
 def test_a_run_is_told_who_writes_to_its_folder_and_goes_on_when_that_process_is_dead(
-    argument, nursery, alone, tmp_path
+    argument, writer, alone, tmp_path
 ):
     folder = tmp_path / "run"
     for ends in (False, True):  # killed, and left in peace
-        writer = Writer(nursery, folder, 1, argument)
-        writer.begin.set()
-        writer.inside.wait()
+        other = writer(folder, 1, argument)
+        other.begin.set()
+        other.inside.wait()
         for options in ({}, {"resume": True}):
             place = {"checkpoint": tmp_path / "other"} | {argument: folder}
             with pytest.raises(
-                ValueError, match=rf"Another run is writing to the {argument} .*: process {writer.process.pid} on"
+                ValueError, match=rf"Another run is writing to the {argument} .*: process {other.process.pid} on"
             ):
                 run(**place, **options)
         if ends:
-            np.testing.assert_array_equal(writer.answer(), alone[1])
+            np.testing.assert_array_equal(other.answer(), alone[1])
         else:
-            os.kill(writer.process.pid, signal.SIGKILL)
-            writer.process.join()
+            os.kill(other.process.pid, signal.SIGKILL)
+            other.process.join()
             folder = tmp_path / "run again" if argument == "store" else folder  # it exists, and had no checkpoint
     assert not (folder / lock.NAME).exists()
 
 
 @pytest.mark.parametrize("argument", ARGUMENTS)
 def test_of_two_processes_that_start_at_once_one_has_its_own_draws_and_the_other_an_error(
-    argument, nursery, alone, tmp_path
+    argument, nursery, writer, alone, tmp_path
 ):
     begin = nursery.Event()
-    writers = [Writer(nursery, tmp_path / "run", seed, argument, begin) for seed in (1, 2)]
+    writers = [writer(tmp_path / "run", seed, argument, begin) for seed in (1, 2)]
     begin.set()
-    for writer in writers:
-        writer.inside.wait()
-    answers = {seed: writer.answer() for seed, writer in zip((1, 2), writers, strict=True)}
+    for one in writers:
+        one.inside.wait()
+    answers = {seed: one.answer() for seed, one in zip((1, 2), writers, strict=True)}
     refused = [answer for answer in answers.values() if isinstance(answer, str)]
     assert len(refused) == 1
     assert f"Another run is writing to the {argument}" in refused[0]
@@ -107,6 +123,23 @@ def test_the_lock_is_held_by_one_at_a_time_however_often_it_changes_hands(nurser
     assert sum(answers.get() for _ in processes) == int(counter.read_text()) > 4
     for process in processes:
         process.join()
+
+
+def test_a_file_that_another_run_has_replaced_before_it_was_locked_is_no_lock(tmp_path, monkeypatch):
+    flock, others = lock._lock, contextlib.ExitStack()
+
+    def late(number, folder, what):
+        monkeypatch.setattr(lock, "_lock", flock)
+        (folder / lock.NAME).unlink()  # whoever held it ends here, and the next one begins
+        others.enter_context(lock.only_writer(folder, what))
+        flock(number, folder, what)
+
+    monkeypatch.setattr(lock, "_lock", late)
+    with others, pytest.raises(ValueError, match="Another run is writing"), lock.only_writer(tmp_path, "store"):
+        pass
+    with lock.only_writer(tmp_path, "store"):
+        assert (tmp_path / lock.NAME).exists()
+    assert not (tmp_path / lock.NAME).exists()
 
 
 def test_two_threads_of_one_process_are_two_runs(tmp_path):
