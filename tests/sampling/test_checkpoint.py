@@ -363,7 +363,7 @@ def test_runs_in_other_threads_leave_signals_alone(uninterrupted, tmp_path):
 
     thread = threading.Thread(target=elsewhere)
     thread.start()
-    thread.join(120)
+    thread.join(600)
     assert equal(found[0], uninterrupted)
 
 
