@@ -1,0 +1,297 @@
+r"""Metrics: one linear map $\varphi = c + L z$ after the transforms, so that kernels move $z$, in which the posterior is round.
+
+Let $H$ be the Hessian of $-\log \pi$ of the proxy at a reference point, over all the data, and $V$ the covariance of the minibatch gradient.
+`laplace` chooses $L$ such that $L^T H L = I$ and $L^T V L$ is diagonal. In $z$ a step size is of order one whatever the scales and
+correlations of the posterior are, and a diagonal correction for gradient noise is the right one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inbounds import gradients
+from inbounds.data.arrays import at_hand, source_for
+from inbounds.exact import Likelihood, flat, flattener
+from inbounds.posterior import Posterior
+from inbounds.space import Space
+from inbounds.trees import PyTree
+
+__all__ = ["Dense", "from_draws", "laplace"]
+
+POINTS = 32  # of the reference Gaussian at which the noise of the gradient is measured,
+BATCHES = 16  # with so many minibatches each
+MOST_DENSE = 2_000  # dimensions
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A metric with a dense L. The moving variable z is one vector.
+
+    Attributes:
+        center: c, a tree like phi.
+        factor: L, of shape (dimension, dimension).
+        inverse: the inverse of L.
+        noise: the variance of each coordinate of the minibatch gradient in z, where it was measured; None elsewhere.
+    """
+
+    center: PyTree
+    factor: Any
+    inverse: Any
+    noise: Any = None
+
+    def to_proxy(self, z: jax.Array) -> PyTree:
+        """phi = c + L z."""
+        return _add(self.center, self.factor.astype(z.dtype) @ z)
+
+    def from_proxy(self, phi: PyTree) -> jax.Array:
+        """z of phi."""
+        moved = jnp.concatenate(
+            [(p - jnp.asarray(c, p.dtype)).ravel() for p, c in zip(*map(jax.tree.leaves, (phi, self.center)), strict=True)]
+        )
+        return self.inverse.astype(moved.dtype) @ moved
+
+    def pull_back(self, drift: PyTree) -> jax.Array:
+        """L^T times a gradient with respect to phi."""
+        flat = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(drift)])
+        return flat @ self.factor.astype(flat.dtype)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.factor.shape[0])
+
+    def __repr__(self) -> str:
+        return f"dense metric of {self.dimension} dimensions"
+
+
+def laplace(
+    posterior: Posterior,
+    center: PyTree,
+    *,
+    transforms: PyTree = None,
+    gradient: Any = gradients.minibatch,
+    batch_size: int | None = None,
+    seed: int = 0,
+) -> Dense:
+    r"""The metric of the posterior's Gaussian approximation at `center`, which also makes the gradient's noise diagonal.
+
+    With $H = U \mathrm{diag}(w) U^T$ and $W = U \mathrm{diag}(w)^{-1/2}$, and $W^T V W = R\, \mathrm{diag}(v) R^T$, it is $L = W R$.
+
+    Args:
+        posterior: what is sampled.
+        center: theta near the mode of the proxy, for example `ib.check(posterior).center`.
+        transforms: as for the kernel.
+        gradient: the gradient that the kernel will have. Its noise is averaged over draws of the Gaussian, because that of a
+            control variate is zero at its centre.
+        batch_size: rows per minibatch; None takes what the posterior says, or all the data.
+        seed: of the minibatches that the noise is measured with.
+
+    Returns:
+        A `Dense` metric.
+
+    Raises:
+        ValueError: the Hessian is not positive definite at `center`.
+    """
+    space = Space.of(posterior.supports, transforms)
+    reference = Reference(posterior, space, center)
+    if reference.dimension > MOST_DENSE:
+        raise ValueError(
+            f"A dense metric of {reference.dimension:,} dimensions does not fit (at most {MOST_DENSE:,}). "
+            "Leave the metric out, or give a diagonal preconditioner."
+        )
+    white = whitening(reference.hessian(), reference.names())
+    return _with_noise(posterior, space, reference.phi, white, gradient, batch_size, seed)
+
+
+def from_draws(
+    posterior: Posterior,
+    draws: Any,
+    *,
+    transforms: PyTree = None,
+    gradient: Any = gradients.minibatch,
+    batch_size: int | None = None,
+    seed: int = 0,
+) -> Dense:
+    r"""The metric of draws: their mean, and their covariance shrunk towards its diagonal.
+
+    Args:
+        posterior: what is sampled.
+        draws: draws of phi, a tree with leading axes (chain, draw), such as `draws.phi`.
+        transforms, gradient, batch_size, seed: as for `laplace`.
+
+    Returns:
+        A `Dense` metric.
+
+    Raises:
+        ValueError: there are too few draws, or a coordinate does not move.
+    """
+    space = Space.of(posterior.supports, transforms)
+    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(draws)]
+    count = leaves[0].shape[0] * leaves[0].shape[1]
+    numbers = np.concatenate([leaf.reshape(count, -1) for leaf in leaves], axis=1)
+    if count < 10:
+        raise ValueError(f"A metric from draws needs at least 10 of them; got {count}.")
+    if not np.all(np.isfinite(numbers)) or np.any(numbers.std(axis=0) == 0):
+        raise ValueError("A metric from draws needs finite draws in which every coordinate moves.")
+    covariance = shrunk_covariance(numbers)
+    scales = np.sqrt(np.diag(covariance))
+    values, vectors = np.linalg.eigh(covariance / np.outer(scales, scales))
+    white = scales[:, None] * vectors * np.sqrt(values)
+    one = jax.tree.map(lambda leaf: np.asarray(leaf)[0, 0], draws)
+    _, unravel = flattener(one)
+    center = jax.tree.map(np.asarray, unravel(numbers.mean(axis=0)))
+    return _with_noise(posterior, space, center, white, gradient, batch_size, seed)
+
+
+class Reference:
+    """The proxy's Hessian at a point, from the likelihood's in theta over all the data, in double precision.
+
+    Args:
+        posterior: what is sampled.
+        space: how it is kept in bounds.
+        theta: where; rounded to single precision first, so that a run has exactly this point.
+    """
+
+    def __init__(self, posterior: Posterior, space: Space, theta: PyTree):
+        self.posterior, self.space = posterior, space
+        self.theta = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).astype(np.float64), theta)
+        self.dimension, self.unravel = flattener(self.theta)
+        self.likelihood = Likelihood(posterior, self.theta)
+        with jax.enable_x64(True):
+            self.phi = jax.tree.map(np.asarray, space.unconstrain(self.theta))
+
+    def names(self) -> list[str]:
+        """The variable of each coordinate of phi."""
+        from inbounds.trees import variable_name
+
+        leaves = jax.tree_util.tree_leaves_with_path(self.phi)
+        return [variable_name(path) for path, leaf in leaves for _ in range(np.size(leaf))]
+
+    def hessian(self) -> np.ndarray:
+        """Of -log pi of the proxy: that of prior, Jacobian and the likelihood's expansion of second order in theta."""
+        gradient, hessian = curvature(self.posterior, self.likelihood, self.theta)
+        _, unravel = flattener(self.phi)
+        here = flat(self.theta)
+
+        def negative(phi):
+            phi = unravel(phi)
+            theta = self.space.constrain(phi)
+            moved = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(theta)]) - here
+            log_likelihood = gradient @ moved + moved @ (hessian @ moved) / 2
+            return -(log_likelihood + self.posterior.log_prior(theta) + self.space.log_abs_det_jacobian(phi))
+
+        with jax.enable_x64(True):
+            made = np.asarray(jax.jit(jax.hessian(negative))(flat(self.phi)))
+        return (made + made.T) / 2
+
+
+def curvature(posterior: Posterior, likelihood: Likelihood, theta: PyTree) -> tuple[np.ndarray, np.ndarray]:
+    """Gradient and Hessian of the log likelihood of all the data: one look at them serves the metric and the control variate."""
+    here = flat(theta)
+    kept = getattr(posterior, 'curvature', None)
+    if kept is None or not np.array_equal(kept[0], here):
+        kept = posterior.curvature = (here, likelihood.gradient(here), likelihood.hessian(here))
+    return kept[1], kept[2]
+
+
+def whitening(hessian: np.ndarray, names: list[str]) -> np.ndarray:
+    """W with W^T H W = I."""
+    if not np.all(np.isfinite(hessian)):
+        raise ValueError("The Hessian of the posterior is not finite at the centre. Give a centre inside the bulk of the posterior.")
+    scales = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-300))  # so that no unit of the data sets the precision
+    values, vectors = np.linalg.eigh(scales[:, None] * hessian * scales)
+    least = len(hessian) * np.finfo(float).eps * max(values[-1], 0)
+    if values[0] <= least:
+        worst = names[int(np.argmax(np.abs(vectors[:, 0])))]
+        raise ValueError(
+            f"The posterior has no minimum of -log pi at the centre: its Hessian is not positive definite (smallest eigenvalue "
+            f"{values[0]:.3g} of the largest {values[-1]:.3g}, mostly along {worst!r}). Give the mode (ib.check finds it), or make a metric of "
+            "draws: ib.metrics.from_draws(...)."
+        )
+    return scales[:, None] * vectors / np.sqrt(values)
+
+
+def shrunk_covariance(numbers: np.ndarray) -> np.ndarray:
+    """The covariance of rows, its correlations shrunk by as much as they are uncertain (Schaefer and Strimmer 2005)."""
+    count = len(numbers)
+    scales = numbers.std(axis=0, ddof=1)
+    standard = (numbers - numbers.mean(axis=0)) / scales
+    correlation = standard.T @ standard / (count - 1)
+    squares = np.square(standard).T @ np.square(standard) / count
+    variance = (squares - np.square(correlation)) / (count - 1)
+    off = ~np.eye(len(scales), dtype=bool)
+    strength = float(np.sum(np.square(correlation[off])))
+    share = min(1.0, float(np.sum(variance[off])) / strength) if strength > 0 else 1.0
+    correlation = np.where(off, (1 - share) * correlation, 1.0)
+    return correlation * np.outer(scales, scales)
+
+
+def _with_noise(
+    posterior: Posterior, space: Space, center: PyTree, white: np.ndarray, gradient: Any, batch_size: int | None, seed: int
+) -> Dense:
+    """The metric with the basis in which the gradient's noise is diagonal, too."""
+    noise = _noise(posterior, space, center, white, gradient, batch_size, seed)
+    if noise is None:
+        return Dense(center, white, np.linalg.inv(white))
+    values, rotation = np.linalg.eigh(noise)
+    factor = white @ rotation
+    return Dense(center, factor, np.linalg.inv(factor), np.maximum(values, 0))
+
+
+def _noise(
+    posterior: Posterior, space: Space, center: PyTree, white: np.ndarray, gradient: Any, batch_size: int | None, seed: int
+) -> np.ndarray | None:
+    """Covariance of the minibatch gradient in z, averaged over draws of the reference Gaussian; None where there is no noise."""
+    rows = posterior.num_data
+    batch_size = posterior.batch_size if batch_size is None else batch_size
+    if posterior.data is None or batch_size is None or batch_size == rows:
+        return None
+    key = jax.random.key(seed)
+    source = source_for(at_hand(posterior.data, max(200_000, batch_size)), batch_size, "replacement")
+    arrays = source.prepare(key)
+    estimator = gradient(posterior) if callable(gradient) else gradient
+    single = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), Dense(center, white, white))
+
+    @jax.jit
+    def samples(metric, arrays):
+        state = estimator.init(space.evaluation_point(metric.center), False)
+        plan = source.plan(key, jnp.arange(POINTS * BATCHES))
+        z = jax.random.normal(jax.random.fold_in(key, 1), (POINTS, metric.dimension))
+
+        def at_point(inputs):
+            z, plans = inputs
+            phi = metric.to_proxy(z)
+            theta = space.evaluation_point(phi)
+
+            def one(plan):
+                estimate, _ = estimator.estimate(state, theta, source.fetch(arrays, plan), False)
+                return metric.pull_back(space.pull_back(phi, theta, estimate.value))
+
+            found = jax.vmap(one)(plans)
+            return found - found.mean(axis=0)
+
+        grouped = jax.tree.map(lambda leaf: leaf.reshape(POINTS, BATCHES, *leaf.shape[1:]), plan)
+        return jax.lax.map(at_point, (z, grouped)).reshape(POINTS * BATCHES, -1)
+
+    found = np.asarray(samples(single, arrays), np.float64)
+    found = found[np.all(np.isfinite(found), axis=1)]
+    return found.T @ found / max(1, len(found) * (BATCHES - 1) / BATCHES)
+
+
+def _add(center: PyTree, moved: jax.Array) -> PyTree:
+    """c + L z with the shapes of c."""
+    leaves, treedef = jax.tree.flatten(center)
+    parts: list[jax.Array] = []
+    start = 0
+    for leaf in leaves:
+        size = int(np.prod(np.shape(leaf)))
+        parts.append(jnp.asarray(leaf).astype(moved.dtype) + moved[start : start + size].reshape(np.shape(leaf)))
+        start += size
+    return jax.tree.unflatten(treedef, parts)
+
+
