@@ -53,6 +53,6 @@ def noisy(target, noise_sd: float = 1.0) -> ib.Posterior:
     )
 
 
-def compilations():
-    """How many programs of the driver this process has compiled."""
-    return sum(run._cache_size() for run in (program.run_chunk, program.run_chunk_on_gpu, program.run_chunk_as_graphs))
+def compilations(posterior):
+    """How many programs of the driver have been compiled for a posterior."""
+    return sum(run._cache_size() for run in posterior.compiled.programs(program._run_chunk))

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from inbounds import trees
 from inbounds.data.arrays import is_stream
@@ -51,7 +52,6 @@ class GradientEstimator(Protocol):
     """What a kernel asks of an estimator."""
 
     refresh_every: int | None
-    config: tuple
     smoothing: float
 
     def init(self, theta: PyTree, with_noise: bool) -> Any: ...
@@ -84,7 +84,6 @@ class _Minibatch:
         self.posterior = posterior
         self.variance = variance
         self.smoothing = smoothing
-        self.config: tuple = (type(self).__name__, variance, smoothing)
 
     def init(self, theta: PyTree, with_noise: bool) -> Any:
         if not with_noise or self.variance != "successive":
@@ -235,8 +234,8 @@ class _ControlVariate(_Minibatch):
         super().__init__(posterior, variance, smoothing)
         self.center = center
         self.refresh_every = every
-        self.config = (*self.config, every, None if center is None else trees.Given(center))
-        self.at_center = None  # the full-data gradient there, where it has to be known beforehand
+        self.at_center: PyTree = None  # the full-data gradient there, where it has to be known beforehand
+        self.data_version: int | None = None  # of the data that it was made of
         if is_stream(posterior.data):
             if center is None:
                 raise ValueError(
@@ -244,6 +243,7 @@ class _ControlVariate(_Minibatch):
                     "ib.gradients.control_variate(center=...): it reads them once."
                 )
             self.at_center = full_likelihood_gradient(posterior, jax.tree.map(lambda c: jnp.asarray(c, float), center))
+            self.data_version = posterior.version
 
     def init(self, theta: PyTree, with_noise: bool) -> Centred:
         center = (
@@ -274,6 +274,25 @@ class _ControlVariate(_Minibatch):
         return state._replace(previous=now)
 
 
+def _register(kind: type, arrays: tuple[str, ...]) -> None:
+    """Let JAX take estimators apart: `arrays` are arguments of what is compiled for a kernel, the rest is part of it."""
+
+    def flatten(estimator: Any) -> tuple[tuple, tuple]:
+        rest = tuple((name, value) for name, value in sorted(vars(estimator).items()) if name not in arrays)
+        return tuple(getattr(estimator, name) for name in arrays), rest
+
+    def unflatten(rest: tuple, values: Any) -> Any:
+        estimator = object.__new__(kind)
+        vars(estimator).update(dict(rest), **dict(zip(arrays, values, strict=True)))
+        return estimator
+
+    jax.tree_util.register_pytree_node(kind, flatten, unflatten)
+
+
+_register(_Minibatch, ())
+_register(_ControlVariate, ("center", "at_center"))
+
+
 def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", smoothing: float = 0.995) -> Any:
     r"""The plain stochastic gradient.
 
@@ -288,7 +307,7 @@ def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", s
     """
     _check_options(variance, smoothing)
     if posterior is None:
-        return partial(minibatch, variance=variance, smoothing=smoothing)
+        return Partial(minibatch, variance=variance, smoothing=smoothing)
     return _Minibatch(posterior, variance, smoothing)
 
 
@@ -310,7 +329,7 @@ def control_variate(
     """
     _check_options(variance, smoothing)
     if posterior is None:
-        return partial(control_variate, center=center, variance=variance, smoothing=smoothing)
+        return Partial(control_variate, center=center, variance=variance, smoothing=smoothing)
     return _ControlVariate(posterior, center, None, variance, smoothing)
 
 
@@ -331,7 +350,7 @@ def svrg(
     if every < 1:
         raise ValueError(f"`every` must be at least 1 step; got {every}.")
     if posterior is None:
-        return partial(svrg, every=every, variance=variance, smoothing=smoothing)
+        return Partial(svrg, every=every, variance=variance, smoothing=smoothing)
     return _ControlVariate(posterior, None, every, variance, smoothing)
 
 
@@ -363,7 +382,7 @@ def full_likelihood_gradient(posterior: Posterior, theta: PyTree, rows: int = 8_
             total_gradient = jax.tree.map(jnp.add, total_gradient, compiled(theta, batch))
         return total_gradient
     whole, rest = divmod(total, rows)
-    data = jax.tree.map(jnp.asarray, posterior.data)
+    data = posterior.placed_data
     sums = jax.tree.map(jnp.zeros_like, theta)
 
     def add(carry, index):

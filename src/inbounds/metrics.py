@@ -52,7 +52,10 @@ class Dense:
     def from_proxy(self, phi: PyTree) -> jax.Array:
         """z of phi."""
         moved = jnp.concatenate(
-            [(p - jnp.asarray(c, p.dtype)).ravel() for p, c in zip(*map(jax.tree.leaves, (phi, self.center)), strict=True)]
+            [
+                (p - jnp.asarray(c, p.dtype)).ravel()
+                for p, c in zip(*map(jax.tree.leaves, (phi, self.center)), strict=True)
+            ]
         )
         return self.inverse.astype(moved.dtype) @ moved
 
@@ -193,7 +196,7 @@ class Reference:
 def curvature(posterior: Posterior, likelihood: Likelihood, theta: PyTree) -> tuple[np.ndarray, np.ndarray]:
     """Gradient and Hessian of the log likelihood of all the data: one look at them serves the metric and the control variate."""
     here = flat(theta)
-    kept = getattr(posterior, 'curvature', None)
+    kept = getattr(posterior, "curvature", None)
     if kept is None or not np.array_equal(kept[0], here):
         kept = posterior.curvature = (here, likelihood.gradient(here), likelihood.hessian(here))
     return kept[1], kept[2]
@@ -202,7 +205,9 @@ def curvature(posterior: Posterior, likelihood: Likelihood, theta: PyTree) -> tu
 def whitening(hessian: np.ndarray, names: list[str]) -> np.ndarray:
     """W with W^T H W = I."""
     if not np.all(np.isfinite(hessian)):
-        raise ValueError("The Hessian of the posterior is not finite at the centre. Give a centre inside the bulk of the posterior.")
+        raise ValueError(
+            "The Hessian of the posterior is not finite at the centre. Give a centre inside the bulk of the posterior."
+        )
     scales = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-300))  # so that no unit of the data sets the precision
     values, vectors = np.linalg.eigh(scales[:, None] * hessian * scales)
     least = len(hessian) * np.finfo(float).eps * max(values[-1], 0)
@@ -232,7 +237,13 @@ def shrunk_covariance(numbers: np.ndarray) -> np.ndarray:
 
 
 def _with_noise(
-    posterior: Posterior, space: Space, center: PyTree, white: np.ndarray, gradient: Any, batch_size: int | None, seed: int
+    posterior: Posterior,
+    space: Space,
+    center: PyTree,
+    white: np.ndarray,
+    gradient: Any,
+    batch_size: int | None,
+    seed: int,
 ) -> Dense:
     """The metric with the basis in which the gradient's noise is diagonal, too."""
     noise = _noise(posterior, space, center, white, gradient, batch_size, seed)
@@ -244,7 +255,13 @@ def _with_noise(
 
 
 def _noise(
-    posterior: Posterior, space: Space, center: PyTree, white: np.ndarray, gradient: Any, batch_size: int | None, seed: int
+    posterior: Posterior,
+    space: Space,
+    center: PyTree,
+    white: np.ndarray,
+    gradient: Any,
+    batch_size: int | None,
+    seed: int,
 ) -> np.ndarray | None:
     """Covariance of the minibatch gradient in z, averaged over draws of the reference Gaussian; None where there is no noise."""
     rows = posterior.num_data
@@ -293,5 +310,3 @@ def _add(center: PyTree, moved: jax.Array) -> PyTree:
         parts.append(jnp.asarray(leaf).astype(moved.dtype) + moved[start : start + size].reshape(np.shape(leaf)))
         start += size
     return jax.tree.unflatten(treedef, parts)
-
-

@@ -8,7 +8,8 @@ start. It knows nothing of transforms or kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +22,7 @@ from scipy.special import betaln
 
 from inbounds import transforms as tf
 from inbounds.arguments import nearest
+from inbounds.compiled import Compiled
 from inbounds.data.arrays import check_data, is_source, num_data
 from inbounds.data.spread import Spread
 from inbounds.space import is_constraint
@@ -29,6 +31,9 @@ from inbounds.trees import PyTree, variable_name
 
 def is_distribution(x: Any) -> bool:
     return isinstance(x, dist.Distribution)
+
+
+FIXED = ("priors", "supports", "log_likelihood", "gradient", "_log_prior")
 
 
 class Posterior:
@@ -50,6 +55,8 @@ class Posterior:
         gradient: `gradient(theta, batch)`, with the structure of theta; unbiased over the draw of the batch, for any
             batch size. It stands for the whole posterior, prior included.
     """
+
+    _held: PyTree = None  # the data while a program is traced whose arguments they are
 
     def __init__(
         self,
@@ -87,10 +94,8 @@ class Posterior:
         self.gradient = gradient
         self.data = data
         self.batch_size: int | None = None  # rows a minibatch where `sample` is not told; None: all of them
-        self.checked: set = set()  # shapes that `check_likelihood` has passed
         self.no_minibatches: str | None = None  # why there are none, where there might be
-        self.paces: dict = {}  # how many blocks a chunk had at the end of a run, by program
-        self.own_kernels = True  # until one cannot be compiled for a GPU
+        self.compiled = Compiled()
 
     @property
     def data(self) -> PyTree:
@@ -101,15 +106,37 @@ class Posterior:
     def data(self, data: PyTree) -> None:
         self._data = self._check_data(data)
         self.num_data = num_data(self._data)
-        self.__dict__.pop("placed_data", None)
+        self.__dict__.pop("_placed_data", None)
+        self.version = self.__dict__.get("version", 0) + 1  # how often the data have been given
 
     def _check_data(self, data: PyTree) -> PyTree:
         return check_data(data)
 
-    @cached_property
+    @property
     def placed_data(self) -> PyTree:
         """The data as JAX arrays: put on the device once, for all runs (`jnp.asarray` would hold a second copy for a while)."""
+        return self._placed_data if self._held is None else self._held
+
+    @cached_property
+    def _placed_data(self) -> PyTree:
         return jax.device_put(self.data)
+
+    @contextmanager
+    def holding(self, data: PyTree) -> Iterator[None]:
+        """While a program is traced: the data are its arguments, not constants in it. None changes nothing."""
+        before, self._held = self._held, data
+        try:
+            yield
+        finally:
+            self._held = before
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FIXED and name in self.__dict__:
+            raise AttributeError(
+                f"`{name}` of a posterior cannot be replaced: programs have been compiled with it. Make a new posterior; the data alone may be "
+                "replaced (`posterior.data = ...`)."
+            )
+        super().__setattr__(name, value)
 
     @cached_property
     def shapes(self) -> PyTree:

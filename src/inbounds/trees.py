@@ -134,19 +134,3 @@ def all_finite(tree: PyTree) -> jax.Array:
     """Whether every number of a tree is finite."""
     flags = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return jnp.all(jnp.stack(flags))
-
-
-class Given:
-    """A tree of arrays among options, compared by identity."""
-
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Given) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __repr__(self) -> str:
-        return "given"

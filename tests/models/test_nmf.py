@@ -358,5 +358,5 @@ def test_large_ratings_do_not_overflow_the_kept_draws():
 def test_all_the_ratings_in_a_step_have_no_noise_to_correct_for(ratings):
     model = ib.models.BayesianNMF(2)
     factors = FactorModel.of(ratings, 2)
-    assert dict(model._kernel(factors, ratings, len(ratings)).config)["noise_correction"] is False
-    assert dict(model._kernel(factors, ratings, len(ratings) - 1).config)["noise_correction"] is not False
+    assert model._kernel(factors, ratings, len(ratings)).options["noise_correction"] is False
+    assert model._kernel(factors, ratings, len(ratings) - 1).options["noise_correction"] is not False

@@ -18,7 +18,7 @@ import numpyro.distributions as dist  # noqa: E402
 import inbounds as ib  # noqa: E402
 from inbounds.data.spread import SpreadRows  # noqa: E402
 from inbounds.sampling import driver  # noqa: E402
-from inbounds.sampling.program import run_chunk  # noqa: E402
+from inbounds.sampling.program import chunk_runner  # noqa: E402
 from tests.sampling import counts_by_group  # noqa: E402
 
 COUNTS = counts_by_group.posterior(counts_by_group.data())
@@ -26,15 +26,19 @@ SETTINGS = dict(step_size=1e-3, num_chains=8, seed=3, progress=False, thin=8)
 seen = {}
 
 
-def recording(program, *arguments):
-    """`run_chunk`, compiled in a way that lets the program be read."""
-    if seen.get("program") != program:
-        seen.update(program=program, compiled=run_chunk.lower(program, *arguments).compile())
-    # Where XLA's choice for a result is not what the program wants (JAX 0.9), `jit` would compile once more.
-    return seen["compiled"](*jax.device_put(arguments, seen["compiled"].input_shardings[0]))
+def recording(program):
+    """The chunk, compiled in a way that lets the program be read."""
+
+    def run(*arguments):
+        if seen.get("program") != program:
+            seen.update(program=program, compiled=chunk_runner(program).lower(*arguments).compile())
+        # Where XLA's choice for a result is not what the program wants (JAX 0.9), `jit` would compile once more.
+        return seen["compiled"](*jax.device_put(arguments, seen["compiled"].input_shardings[0]))
+
+    return run
 
 
-driver.chunk_runner = lambda program: recording
+driver.chunk_runner = recording
 
 
 def distance(a, b):

@@ -66,7 +66,7 @@ def test_a_block_reports_its_last_step_also_where_the_run_ends_within(end):
 
     def rows_and_state(end):
         numbers = map(np.int32, (0, 1, end, 0))
-        after, rows, _ = compiled.run_chunk(program, carry, None, keys, *numbers, np.float32(0.01))
+        after, rows, _ = compiled.chunk_runner(program)(kernel.arrays, carry, None, keys, *numbers, np.float32(0.01))
         return rows, after.state
 
     _, before = rows_and_state(end - 1)
@@ -111,18 +111,19 @@ def test_a_run_compiles_once_whatever_its_length():
     posterior = ib.Posterior(supports=GAMMA.supports, log_prior=log_prior)
     kernel = ib.sgld(posterior)
     ib.sample(kernel, 0.1, 100)
-    first, entries = len(traces), compilations()
+    first, entries = len(traces), compilations(posterior)
     ib.sample(kernel, 0.2, 3_333, burn_in=100, seed=5)
     ib.sample(ib.sgld(posterior), 0.2, 10)
     # One more look at the shapes of the likelihood a run (jax.eval_shape), and no compilation.
     assert len(traces) - first <= 2
-    assert compilations() == entries
+    assert compilations(posterior) == entries
 
 
 def test_no_value_leaves_the_device_inside_a_chunk():
     kernel = ib.sgld(GAMMA)
     ib.sample(kernel, 0.1, 10)
-    chunk = compiled.run_chunk.lower(*chunk_arguments(kernel)).as_text()
+    program, *arguments = chunk_arguments(kernel)
+    chunk = compiled.chunk_runner(program).lower(*arguments).as_text()
     assert "callback" not in chunk
     assert "outfeed" not in chunk
 
@@ -132,7 +133,15 @@ def chunk_arguments(kernel):
     state = jax.vmap(kernel.init)({"x": jnp.ones(1)})
     key = np.zeros((1, 2), np.uint32)
     number = np.int32(1)
-    return program, compiled.Carry(state, None), None, compiled.Keys(key, key), *([number] * 4), jnp.float32(0.1)
+    return (
+        program,
+        kernel.arrays,
+        compiled.Carry(state, None),
+        None,
+        compiled.Keys(key, key),
+        *([number] * 4),
+        jnp.float32(0.1),
+    )
 
 
 def test_one_step_size_a_chain():
@@ -360,20 +369,23 @@ def test_the_loops_of_accelerators_give_the_draws_of_a_cpu(shape, steps_at_once,
 
 
 @pytest.mark.parametrize(
-    ("platform", "numbers", "steps_a_turn", "runner"),
+    ("platform", "numbers", "steps_a_turn", "options"),
     [
-        ("cpu", 10, 1, "run_chunk"),
-        ("gpu", 10, 8, "run_chunk_as_graphs"),
-        ("gpu", 10_000, 4, "run_chunk_as_graphs"),
-        ("gpu", 10**6, 4, "run_chunk_on_gpu"),
-        ("tpu", 10, 8, "run_chunk"),
+        ("cpu", 10, 1, {}),
+        ("gpu", 10, 8, compiled.AS_GRAPHS),
+        ("gpu", 10_000, 4, compiled.AS_GRAPHS),
+        ("gpu", 10**6, 4, compiled.ON_GPU),
+        ("tpu", 10, 8, {}),
     ],
 )
-def test_short_kernels_are_launched_together(platform, numbers, steps_a_turn, runner, monkeypatch):
+def test_short_kernels_are_launched_together(platform, numbers, steps_a_turn, options, monkeypatch):
     monkeypatch.setattr(compiled, "platform_of", lambda layout: platform)
     program = compiled.Program(ib.sgld(GAMMA), NoData(), None, None, num_chains=1, thin=100, dimension=numbers)
     assert program.unroll == steps_a_turn
-    assert compiled.chunk_runner(program) is getattr(compiled, runner)
+    asked = []
+    monkeypatch.setattr(program.kernel.posterior.compiled, "of", lambda *what, **options: asked.append(options))
+    compiled.chunk_runner(program)
+    assert asked == [options]
 
 
 def counts():

@@ -28,7 +28,7 @@ from inbounds.data.arrays import at_hand, source_for
 from inbounds.display import html_table, text_table
 from inbounds.preconditioners import Conditional
 from inbounds.space import Space
-from inbounds.trees import Given, PyTree, variable_name
+from inbounds.trees import PyTree, variable_name
 
 __all__ = ["Identities", "ProxyScores", "identities", "proxy_scores", "proxy_space", "standard_error"]
 
@@ -196,8 +196,7 @@ def standard_error(x: np.ndarray) -> np.ndarray:
 
 
 def _temperature(kernel: Any) -> float:
-    option = dict(kernel.config).get("temperature", 1.0)
-    temperature = float(option.value if isinstance(option, Given) else option)
+    temperature = float(kernel.temperature)
     if temperature == 0:
         raise ValueError(
             f"{kernel.name} ran at temperature=0, where the chain climbs to a mode and samples no law that its draws could be "
@@ -207,7 +206,7 @@ def _temperature(kernel: Any) -> float:
 
 
 def _is_exact(kernel: Any) -> bool:
-    return kernel.name in EXACT and not isinstance(dict(kernel.config).get("preconditioner"), Conditional)
+    return kernel.name in EXACT and not isinstance(kernel.preconditioner, Conditional)
 
 
 def _names(tree: PyTree) -> list[str]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from inbounds.kernels.baoab import baoab as baoab
 from inbounds.kernels.base import Info as Info
 from inbounds.kernels.base import Kernel as Kernel
+from inbounds.kernels.base import kernel_factory as kernel_factory
 from inbounds.kernels.lazy_rows import lazy_rows as lazy_rows
 from inbounds.kernels.leimkuhler_matthews import leimkuhler_matthews as leimkuhler_matthews
 from inbounds.kernels.sgld import sgld as sgld

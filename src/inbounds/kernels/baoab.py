@@ -15,8 +15,8 @@ from inbounds.kernels.base import (
     ProxyGradient,
     as_preconditioner,
     check_arguments,
-    describe,
     injected_noise,
+    kernel_factory,
     kernel_on_proxy,
 )
 from inbounds.kernels.recursion import amplitude_left, underdamped
@@ -35,6 +35,7 @@ class State(NamedTuple):
     preconditioner: Any
 
 
+@kernel_factory
 def baoab(
     posterior: Posterior,
     transforms: PyTree = None,
@@ -110,7 +111,4 @@ def baoab(
         amplitude = amplitude_left((1 - keep**2) * temperature, taken)
         return underdamped(h, keep, amplitude, hessian, noise, scale, temperature)
 
-    config = describe(
-        friction=friction, noise_correction=noise_correction, preconditioner=precondition, temperature=temperature
-    )
-    return kernel_on_proxy("baoab", posterior, proxy_gradient, precondition, init, update, config, recursion=recursion)
+    return kernel_on_proxy("baoab", posterior, proxy_gradient, precondition, init, update, recursion=recursion)

@@ -6,9 +6,11 @@ inside. The parts that all of them share are here.
 
 from __future__ import annotations
 
+import functools
+import html
+import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -20,9 +22,10 @@ from inbounds import trees
 from inbounds.gradients import GradientEstimator, GradientFactory
 from inbounds.kernels.recursion import OnGaussian
 from inbounds.posterior import Posterior
-from inbounds.preconditioners import Preconditioner, as_preconditioner
-from inbounds.space import Space, is_transform
-from inbounds.trees import Given, PyTree
+from inbounds.preconditioners import NoPreconditioner, Preconditioner, as_preconditioner
+from inbounds.recipe import Recipe, in_words, is_default, recorded
+from inbounds.space import Space
+from inbounds.trees import PyTree
 
 
 class Info(NamedTuple):
@@ -46,20 +49,23 @@ class Info(NamedTuple):
 Update = Callable[[PyTree, Any, PyTree, jax.Array], tuple[Any, Callable[[], Info]]]
 
 
+NO_PRECONDITIONER = NoPreconditioner()
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """How a chain moves. Same calls for every algorithm; pure, so `jit`, `vmap` and `scan` apply.
 
     `init(theta) -> state`; `step(key, state, minibatch, step_size) -> (state, info)`; `position(state) -> theta`, always
-    strictly inside the support. Kernels compare equal when they do the same to the same posterior, so that the driver
-    compiles once.
+    strictly inside the support. Kernels of one posterior compare equal when the same factory made them of equal arguments, the values of
+    arrays left out: those are handed to compiled programs (`arrays`, `with_arrays`), so that the driver compiles once. A kernel that no
+    recorded factory made (see `kernel_factory`) is equal to itself alone.
     """
 
     name: str
     posterior: Posterior
     space: Space
     estimator: GradientEstimator
-    config: tuple
     _init: Callable[[PyTree], Any]
     _update: Update
     _proxy: Callable[[Any], PyTree]
@@ -70,6 +76,12 @@ class Kernel:
     reports: tuple[str, ...] = ("gradient_norm",)  # what of `Info` says something, to be kept with the draws
     adapt_steps: int = 0  # steps during which the kernel still changes itself: draws before that are not kept
     recursion: OnGaussian | None = None  # what a step does to a Gaussian; None: not known
+    temperature: Any = 1.0  # of the law that is sampled
+    estimates_noise: bool = False  # whether it estimates the variance of minibatch gradients, to correct for it
+    preconditioner: Preconditioner = NO_PRECONDITIONER
+    data_version: int | None = None  # of the data that it was made of; None: it knows nothing of them
+    given: Recipe | None = None  # the factory that made it, and its arguments as the user gave them
+    recipe: Recipe | None = None  # the same with the estimator that was made of the user's `gradient`
 
     def init(self, theta: PyTree) -> Any:
         """The state of a chain that starts at `theta`, which must lie strictly inside the support."""
@@ -113,32 +125,78 @@ class Kernel:
         """Let the gradient estimator look at all the data (SVRG); the state unchanged for the others."""
         return state if self._refresh is None else self._refresh(state)
 
-    @cached_property
-    def _identity(self) -> tuple:
-        transforms = tuple(jax.tree.leaves(self.space.transforms, is_leaf=is_transform))
-        # With their types: noise_correction=True and a variance of 1.0 are equal to Python, and not the same kernel.
-        options = tuple((name, type(value), value) for name, value in self.config)
-        return (self.name, id(self.posterior), transforms, self.estimator.config, options, self.reports)
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """The arrays that it was made with, such as the centre of a control variate: arguments of what is compiled for it."""
+        return () if self.recipe is None else self.recipe.arrays
 
-    @cached_property
-    def _hash(self) -> int:  # asked for at every call of what is compiled for the kernel
-        return hash(self._identity)
+    def with_arrays(self, arrays: tuple[Any, ...]) -> Kernel:
+        """The same kernel made with other arrays in the place of its own, which may be traced."""
+        if self.recipe is None:
+            return self
+        made = self.recipe.factory(self.posterior, **self.recipe.with_arrays(arrays))
+        return replace(made, given=self.given, recipe=self.recipe)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the factory was given beside the posterior, by name."""
+        return {} if self.given is None else self.given.arguments
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kernel) and self._identity == other._identity
+        if self is other or not isinstance(other, Kernel) or self.recipe is None:
+            return self is other
+        return self.posterior is other.posterior and self.recipe == other.recipe
 
     def __hash__(self) -> int:
-        return self._hash
+        return id(self) if self.recipe is None else hash(self.recipe)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.given is None:
+            raise TypeError(
+                f"{self.name} cannot be pickled: no recorded factory made it (see inbounds.kernels.kernel_factory)."
+            )
+        factory = self.given.factory
+        return _made_again, (factory.__module__, factory.__qualname__, self.posterior, self.given.arguments)
 
     def __repr__(self) -> str:
-        options = ", ".join(
-            f"{name}={value}" for name, value in self.config if value is not None and value is not False
-        )
-        return f"{self.name}({self.posterior!r}{', ' + options if options else ''})"
+        shown = [f"{name}={text}" for name, text in self._in_words().items()]
+        return f"{self.name}({', '.join([repr(self.posterior), *shown])})"
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in self.config)
+        rows = "".join(
+            f"<tr><td>{name}</td><td>{html.escape(text)}</td></tr>" for name, text in self._in_words().items()
+        )
         return f"<table><caption>{self.name}</caption>{rows}</table>{self.posterior._repr_html_()}"
+
+    def _in_words(self) -> dict[str, str]:
+        """The transforms, the gradient, and the options that are not what they are by themselves."""
+        transforms = ", ".join(dict.fromkeys(transform.name for transform in self.space.leaves()))
+        always = {"transforms": transforms, "gradient": in_words(self.options.get("gradient", self.estimator))}
+        given = self.given
+        if given is None:
+            return always
+        return always | {
+            name: in_words(value)
+            for name, value in given.arguments.items()
+            if name not in always and not is_default(given, name)
+        }
+
+
+def _made_again(module: str, name: str, posterior: Posterior, arguments: dict[str, Any]) -> Kernel:
+    """A kernel that was pickled. By its name a factory is found as it is recorded, and not as it was written."""
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))(posterior, **arguments)
+
+
+def _recorded(kernel: Kernel, given: Recipe) -> Kernel:
+    """The kernel with what made it. An estimator that JAX can take apart stands for its factory: it may have looked at the data."""
+    arguments = given.arguments
+    if "gradient" in arguments and not jax.tree_util.all_leaves([kernel.estimator]):
+        arguments = arguments | {"gradient": kernel.estimator}
+    return replace(kernel, given=given, recipe=Recipe(given.factory, arguments))
+
+
+kernel_factory = recorded(_recorded)
+"""A decorator for functions of a posterior that make a `Kernel`: kernels of equal arguments share what is compiled for them."""
 
 
 class Smoothed(NamedTuple):
@@ -184,11 +242,12 @@ class ProxyGradient:
         self.space = space
         self.temperature = temperature
         self.has_data = posterior.num_data is not None
-        if not callable(gradient):
+        if not callable(gradient) and not hasattr(gradient, "estimate"):
             raise ValueError(
                 f"`gradient` must be ib.gradients.minibatch, control_variate(...) or svrg(...); got {gradient!r}."
             )
-        self.estimator: GradientEstimator = gradient(posterior)
+        made = hasattr(gradient, "estimate")  # by an earlier call with the same arguments
+        self.estimator: GradientEstimator = gradient if made else gradient(posterior)
         self.estimates_variance = noise_correction is True
         self.known_variance = None if noise_correction is True or noise_correction is False else noise_correction
         if self.estimates_variance and posterior.num_data is None and posterior.gradient is None:
@@ -265,7 +324,6 @@ def kernel_on_proxy(
     precondition: Preconditioner,
     init: Callable[[PyTree], Any],
     update: Update,
-    config: tuple,
     independent_batches: bool | None = None,
     recursion: OnGaussian | None = None,
 ) -> Kernel:
@@ -278,7 +336,6 @@ def kernel_on_proxy(
         posterior=posterior,
         space=proxy_gradient.space,
         estimator=proxy_gradient.estimator,
-        config=config,
         _init=init,
         _update=update,
         _proxy=lambda state: state.phi,
@@ -287,6 +344,10 @@ def kernel_on_proxy(
         independent_batches=proxy_gradient.corrects if independent_batches is None else independent_batches,
         reports=("gradient_norm", "noise_variance", "clamped") if proxy_gradient.corrects else ("gradient_norm",),
         adapt_steps=precondition.adapt_steps,
+        temperature=proxy_gradient.temperature,
+        estimates_noise=proxy_gradient.estimates_variance,
+        preconditioner=precondition,
+        data_version=getattr(proxy_gradient.estimator, "data_version", None),
         recursion=recursion,
     )
 
@@ -362,19 +423,6 @@ def check_arguments(posterior: Any, temperature: float = 1.0) -> None:
         raise ValueError(f"`temperature` must be at least 0 (1 samples the posterior); got {temperature!r}.")
 
 
-def describe(**options: Any) -> tuple:
-    """Options as a hashable configuration: arrays and functions count by identity."""
-    return tuple((name, value if _hashable(value) else Given(value)) for name, value in options.items())
-
-
-def _hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
-
-
 __all__ = [
     "Info",
     "Injected",
@@ -384,8 +432,8 @@ __all__ = [
     "as_parameters",
     "as_preconditioner",
     "check_arguments",
-    "describe",
     "injected_noise",
+    "kernel_factory",
     "kernel_on_proxy",
     "scaled",
 ]

@@ -11,7 +11,7 @@ from numpyro.distributions import ExpandedDistribution
 
 from inbounds import gradients, trees
 from inbounds.data.arrays import is_source
-from inbounds.kernels.base import Info, Kernel, as_preconditioner, check_arguments, describe
+from inbounds.kernels.base import Info, Kernel, as_preconditioner, check_arguments, kernel_factory
 from inbounds.posterior import Posterior, is_distribution
 from inbounds.space import Space
 from inbounds.trees import PyTree
@@ -24,6 +24,7 @@ class State(NamedTuple):
     preconditioner: Any
 
 
+@kernel_factory
 def lazy_rows(
     posterior: Posterior,
     rows: dict[str, str],
@@ -156,12 +157,14 @@ def lazy_rows(
         posterior=posterior,
         space=space,
         estimator=gradients.minibatch(posterior),
-        config=describe(rows=tuple(rows.items()), preconditioner=precondition, temperature=temperature),
         _init=init,
         _update=update,
         _proxy=lambda state: state.phi,
         constrain=space.constrain,
         noise="key",
+        temperature=temperature,
+        data_version=posterior.version,
+        preconditioner=precondition,
     )
 
 

@@ -15,8 +15,8 @@ from inbounds.kernels.base import (
     ProxyGradient,
     as_preconditioner,
     check_arguments,
-    describe,
     injected_noise,
+    kernel_factory,
     kernel_on_proxy,
     scaled,
 )
@@ -39,6 +39,7 @@ class State(NamedTuple):
         return jax.tree.map(lambda p, s, z: p - s * z, self.phi, self.spread, self.kick)
 
 
+@kernel_factory
 def leimkuhler_matthews(
     posterior: Posterior,
     transforms: PyTree = None,
@@ -120,7 +121,6 @@ def leimkuhler_matthews(
         added = np.block([[pace[:, None] * noise * pace, none], [none, identity]])
         return Recursion(transition, added, np.hstack([identity, np.diag(spread)]), temperature)
 
-    config = describe(noise_correction=noise_correction, preconditioner=precondition, temperature=temperature)
     return kernel_on_proxy(
-        "leimkuhler_matthews", posterior, proxy_gradient, precondition, init, update, config, recursion=recursion
+        "leimkuhler_matthews", posterior, proxy_gradient, precondition, init, update, recursion=recursion
     )

@@ -14,8 +14,8 @@ from inbounds.kernels.base import (
     ProxyGradient,
     as_preconditioner,
     check_arguments,
-    describe,
     injected_noise,
+    kernel_factory,
     kernel_on_proxy,
     scaled,
 )
@@ -31,6 +31,7 @@ class State(NamedTuple):
     preconditioner: Any
 
 
+@kernel_factory
 def sgld(
     posterior: Posterior,
     transforms: PyTree = None,
@@ -97,5 +98,4 @@ def sgld(
         added = pace[:, None] * noise * pace + np.diag(amplitude**2)
         return Recursion(identity - pace[:, None] * hessian, added, identity, temperature)
 
-    config = describe(noise_correction=noise_correction, preconditioner=precondition, temperature=temperature)
-    return kernel_on_proxy("sgld", posterior, proxy_gradient, precondition, init, update, config, recursion=recursion)
+    return kernel_on_proxy("sgld", posterior, proxy_gradient, precondition, init, update, recursion=recursion)

@@ -15,7 +15,7 @@ from inbounds.kernels.base import (
     ProxyGradient,
     as_preconditioner,
     check_arguments,
-    describe,
+    kernel_factory,
     kernel_on_proxy,
 )
 from inbounds.kernels.recursion import UnstableError, underdamped
@@ -34,6 +34,7 @@ class State(NamedTuple):
     preconditioner: Any
 
 
+@kernel_factory
 def sgnht(
     posterior: Posterior,
     transforms: PyTree = None,
@@ -115,12 +116,9 @@ def sgnht(
         amplitude = np.sqrt(friction * temperature * -np.expm1(-2 * xi * h) / xi)
         return underdamped(h, np.exp(-xi * h), np.full(len(hessian), amplitude), hessian, noise, scale, temperature)
 
-    config = describe(
-        friction=friction, thermal_mass=thermal_mass, preconditioner=precondition, temperature=temperature
-    )
     # The thermostat takes gradient noise for white.
     return kernel_on_proxy(
-        "sgnht", posterior, proxy_gradient, precondition, init, update, config, independent_batches=True,
+        "sgnht", posterior, proxy_gradient, precondition, init, update, independent_batches=True,
         recursion=recursion,
     )  # fmt: skip
 

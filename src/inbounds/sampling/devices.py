@@ -21,6 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 from inbounds import trees
 from inbounds.backend import default_platform
+from inbounds.compiled import Compiled
 from inbounds.data.arrays import MinibatchSource, check_batch, is_source, is_stream, source_for
 from inbounds.data.spread import AXIS as DATA
 from inbounds.data.spread import SpreadRows, own_places
@@ -231,9 +232,9 @@ class Layout:
         """The same on every device."""
         return jax.tree.map(lambda leaf: _put(leaf, NamedSharding(self.mesh, P())), tree)
 
-    def make_chains(self, function: Callable, static: tuple, argument: PyTree) -> PyTree:
-        """`function(*static, argument)`, a tree whose leading axis is the chain, made where it is to lie."""
-        return _make_chains(self, function, static, argument)
+    def make_chains(self, compiled: Compiled, function: Callable, static: tuple, *arguments: PyTree) -> PyTree:
+        """`function(*static, *arguments)`, a tree whose leading axis is the chain, made where it is to lie."""
+        return compiled.of(_make_chains, self, function, static)(*arguments)
 
     # Inside the compiled chunk.
 
@@ -365,9 +366,8 @@ def lost_process(step: int, error: Exception) -> LostProcessError | None:
     return LostProcessError(message)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _make_chains(layout: Layout, function: Callable, static: tuple, argument: PyTree) -> PyTree:
-    made = function(*static, argument)
+def _make_chains(layout: Layout, function: Callable, static: tuple, *arguments: PyTree) -> PyTree:
+    made = function(*static, *arguments)
     return jax.lax.with_sharding_constraint(made, layout.shardings(made))
 
 

@@ -408,22 +408,22 @@ def statistics(rows: Rows, shape: tuple[int, int]) -> dict[str, np.ndarray]:
 
 def theta_of(kernel: Kernel, phi: PyTree, first: int = 0) -> PyTree:
     """theta of draws of phi, axes (chain, draw, ...), the first of which has the number `first`."""
-    return _in_tiles(_constrained, kernel, phi, first)
+    constrained = kernel.posterior.compiled.of(_constrained, kernel)
+    return _in_tiles(partial(constrained, kernel.arrays), phi, first)
 
 
 def step_sizes(step_size: Callable | np.ndarray, counts: Sequence[Counts], chains: int, first: int = 0) -> np.ndarray:
     """Step sizes, axes (chain, draw), of draws made after so many steps."""
     if callable(step_size):
         steps = np.concatenate([as_array(some) for some in counts]).astype(np.int32)
-        sizes = _in_tiles(_scheduled, step_size, steps[None], first)
+        sizes = _in_tiles(partial(_scheduled, step_size), steps[None], first)
     else:
         sizes = np.reshape(step_size, (-1, 1))
     return np.broadcast_to(sizes, (chains, sum(map(len, counts))))
 
 
-@partial(jax.jit, static_argnums=0)
-def _constrained(kernel: Kernel, phi: PyTree) -> PyTree:
-    return jax.vmap(jax.vmap(kernel.constrain))(phi)
+def _constrained(kernel: Kernel, of_kernel: tuple, phi: PyTree) -> PyTree:
+    return jax.vmap(jax.vmap(kernel.with_arrays(of_kernel).constrain))(phi)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -431,8 +431,8 @@ def _scheduled(schedule: Callable, counts: jax.Array) -> jax.Array:
     return jax.vmap(jax.vmap(schedule))(counts - 1)
 
 
-def _in_tiles(function: Callable, of: Any, draws: PyTree, first: int) -> PyTree:
-    """`function(of, draws)` in calls of one shape, each draw at the place in its call that its number gives.
+def _in_tiles(function: Callable, draws: PyTree, first: int) -> PyTree:
+    """`function(draws)` in calls of one shape, each draw at the place in its call that its number gives.
 
     The bits of a vectorised function depend on shape and place. So those of a draw do not depend on how many there are, nor on
     when they are written to disk; and one compilation does for all.
@@ -440,7 +440,7 @@ def _in_tiles(function: Callable, of: Any, draws: PyTree, first: int) -> PyTree:
     leaves = jax.tree.leaves(draws)
     total = leaves[0].shape[1]
     if not total:
-        shapes = jax.eval_shape(partial(function, of), draws)
+        shapes = jax.eval_shape(function, draws)
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     width = sum(leaf.size // max(1, total) for leaf in leaves)
     draws_at_once = min(max(TILE_NUMBERS // max(1, width), TILE_DRAWS), MOST_TILE_NUMBERS // max(1, width))
@@ -453,7 +453,7 @@ def _in_tiles(function: Callable, of: Any, draws: PyTree, first: int) -> PyTree:
         some = jax.tree.map(lambda leaf, i=done, n=count: np.asarray(leaf[:, i : i + n]), draws)
         if count < tile:
             some = jax.tree.map(lambda leaf, i=place: _padded(leaf, i, tile), some)
-        made.append(_Tile(function(of, some), place, count))
+        made.append(_Tile(function(some), place, count))
         if len(made) > AHEAD:
             made[-1 - AHEAD].fetch()
         done += count

@@ -35,7 +35,7 @@ from inbounds.sampling.devices import (
 )
 from inbounds.sampling.draws import Draws, Record, step_sizes
 from inbounds.sampling.interrupts import Interrupts
-from inbounds.sampling.program import Carry, Keys, Program, as_key, chunk_runner, refresh
+from inbounds.sampling.program import Carry, Keys, Program, as_key, chunk_runner, refresh, whole_data
 from inbounds.sampling.progress import ProgressBar
 from inbounds.trees import PyTree
 
@@ -114,6 +114,10 @@ def sample(
     batch_size = None if batch_size is None else whole_number("batch_size", batch_size)
     chunk_steps = None if chunk_steps is None else whole_number("chunk_steps", chunk_steps)
     posterior = kernel.posterior
+    if kernel.data_version not in (None, posterior.version):
+        raise ValueError(
+            f"The data of the posterior were replaced after {kernel.name} had been made of them. Make the kernel again."
+        )
     layout = as_layout(devices)
     if layout is not None:
         layout.check(posterior, kernel.estimator, num_chains)
@@ -139,11 +143,17 @@ def sample(
 
     step_size = np.asarray(size, jax.tree.leaves(starts)[0].dtype)
     if layout is None:
-        state = _start_chains(kernel, starts)
-        collected = None if collector is None else _start_collectors(collector, starts)
+        state = posterior.compiled.of(_start_chains, kernel)(kernel.arrays, whole_data(kernel, layout), starts)
+        collected = None if collector is None else posterior.compiled.of(_start_collectors, collector)(starts)
     else:
-        state = layout.make_chains(_start_chains, (kernel,), starts)
-        collected = None if collector is None else layout.make_chains(_start_collectors, (collector,), starts)
+        state = layout.make_chains(
+            posterior.compiled, _start_chains, (kernel,), kernel.arrays, whole_data(kernel, layout), starts
+        )
+        collected = (
+            None
+            if collector is None
+            else layout.make_chains(posterior.compiled, _start_collectors, (collector,), starts)
+        )
         keys = layout.put_chains(keys)
         arrays = arrays if layout.spreads or hasattr(source, "feed") else layout.put_copies(arrays)
         step_size = layout.put_chains(step_size) if step_size.ndim else layout.put_copies(step_size)
@@ -257,7 +267,7 @@ class _Run:
                 self.done = done
                 blocks = agreed(self._next_blocks(blocks, time.perf_counter() - clock))
                 if blocks != pace:
-                    pace = program.kernel.posterior.paces[program] = blocks
+                    pace = program.kernel.posterior.compiled.paces[program] = blocks
         return self._draws(carry, done, began)
 
     def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple:
@@ -265,19 +275,20 @@ class _Run:
         if self.program.layout is not None and not isinstance(self.feed, Held):
             arrays = self.program.layout.put_copies(arrays)
         arguments = (
-            carry, arrays, self.keys, number(start), number(blocks), number(end), number(self.burn_in), self.step_size,
+            self.program.kernel.arrays, carry, arrays, self.keys, number(start), number(blocks), number(end),
+            number(self.burn_in), self.step_size,
         )  # fmt: skip
         try:
-            carry, rows, finite = chunk_runner(self.program)(self.program, *arguments)
+            carry, rows, finite = chunk_runner(self.program)(*arguments)
         except Exception as error:
             posterior = self.program.kernel.posterior
             if self.has_run or not self.program.fuses:
                 raise
-            posterior.own_kernels = False
+            posterior.compiled.own_kernels = False
             try:
-                carry, rows, finite = chunk_runner(self.program)(self.program, *arguments)
+                carry, rows, finite = chunk_runner(self.program)(*arguments)
             except Exception:
-                posterior.own_kernels = True  # it was not them
+                posterior.compiled.own_kernels = True  # it was not them
                 raise
             warnings.warn(
                 f"A kernel for the GPU could not be made of this model, and XLA does its steps, more slowly. Please report it: {error!r:.500}",
@@ -301,7 +312,7 @@ class _Run:
 
     def _first_blocks(self) -> int:
         """One, since nobody knows how long it takes, unless the same program ran before."""
-        return min(agreed(self.program.kernel.posterior.paces.get(self.program, 1)), self.chunk_blocks)
+        return min(agreed(self.program.kernel.posterior.compiled.paces.get(self.program, 1)), self.chunk_blocks)
 
     def _next_blocks(self, blocks: int, seconds: float) -> int:
         """As many blocks as fit `CHUNK_SECONDS`, growing at most 64-fold (the first chunk compiles)."""
@@ -312,7 +323,8 @@ class _Run:
 
     def _collected(self, carry: Carry) -> Any:
         collector = self.program.collector
-        return None if collector is None else jax.device_get(to_host(_results(collector, carry.collected)))
+        compiled = self.program.kernel.posterior.compiled
+        return None if collector is None else jax.device_get(to_host(compiled.of(_results, collector)(carry.collected)))
 
     def _draws(self, carry: Carry, done: int, began: float) -> Draws:
         return self.record.draws(
@@ -439,7 +451,7 @@ def _minibatches(kernel: Kernel, batch_size: int | None, batching: str | None) -
     # Of several processes, each knows its own rows only.
     all_rows = size is None or (size == rows and jax.process_count() == 1)
     everything = rows is not None and not is_stream(data) and all_rows and batching != "replacement"
-    if everything and dict(kernel.config).get("noise_correction") is True:
+    if everything and kernel.estimates_noise:
         raise ValueError(
             "noise_correction=True estimates the noise of minibatches, but every step uses all the data, and its gradient has none. "
             f"Give a `batch_size` below {rows:,}, or leave `noise_correction` out."
@@ -483,9 +495,9 @@ def _check_phases(schedule: Any, num_steps: int, burn_in: int, thin: int) -> Non
 def _check_model(posterior: Any, one: PyTree, source: Any, arrays: PyTree, keys: Keys) -> None:
     """Raise a ValueError where the model does not fit its data; once for these shapes, since it is traced for that."""
     signature = (source, jax.tree.structure(one), *((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(one)))
-    if signature not in posterior.checked:
+    if signature not in posterior.compiled.checked:
         posterior.check_likelihood(one, _minibatch_shapes(source, arrays, keys))
-        posterior.checked.add(signature)
+        posterior.compiled.checked.add(signature)
 
 
 def _minibatch_shapes(source: Any, arrays: PyTree, keys: Keys) -> PyTree:
@@ -508,7 +520,7 @@ def _starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray, layou
         return starts if layout is None else layout.put_chains(starts)
     draw = kernel.posterior.start if init is None else init
     if _is_function(draw) and layout is not None:
-        starts = layout.make_chains(_draw_starts, (draw, num_chains), words)
+        starts = layout.make_chains(kernel.posterior.compiled, _draw_starts, (draw, num_chains), words)
         _check_shapes(kernel, starts, 1)
         for own in own_shards(starts):
             kernel.space.check(own)
@@ -519,7 +531,7 @@ def _starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray, layou
 
 def _given_starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray) -> PyTree:
     if _is_function(init):
-        starts = _draw_starts(init, num_chains, words)
+        starts = kernel.posterior.compiled.of(_draw_starts, init, num_chains)(words)
     elif _has_chain_axis(kernel, init, num_chains):
         starts = as_parameters(init)
     else:
@@ -555,7 +567,6 @@ def _is_function(init: Any) -> bool:
     return callable(init) and jax.tree_util.all_leaves([init])
 
 
-@partial(jax.jit, static_argnums=(0, 1))
 def _draw_starts(draw: Callable[[jax.Array], PyTree], num_chains: int, words: jax.Array) -> PyTree:
     key = as_key(words)
     starts = jax.vmap(lambda chain: draw(jax.random.fold_in(key, chain)))(jnp.arange(num_chains))
@@ -571,17 +582,15 @@ def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
     return all(np.shape(x) == (num_chains, *like.shape) for x, like in leaves)
 
 
-@partial(jax.jit, static_argnums=0)
-def _start_chains(kernel: Kernel, starts: PyTree) -> Any:
-    return jax.vmap(kernel.init)(starts)
+def _start_chains(kernel: Kernel, of_kernel: tuple, data: PyTree, starts: PyTree) -> Any:
+    with kernel.posterior.holding(data):
+        return jax.vmap(kernel.with_arrays(of_kernel).init)(starts)
 
 
-@partial(jax.jit, static_argnums=0)
 def _start_collectors(collector: Any, starts: PyTree) -> Any:
     return jax.vmap(collector.init)(starts)
 
 
-@partial(jax.jit, static_argnums=0)
 def _results(collector: Any, collected: Any) -> Any:
     return jax.vmap(collector.result)(collected)
 

@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 
 from inbounds.data.arrays import is_source
 from inbounds.from_numpyro import NumPyroPosterior
-from inbounds.kernels.base import Given
 from inbounds.posterior import Posterior, is_distribution
 from inbounds.sampling.program import Program
 from inbounds.trees import PyTree, variable_name
@@ -43,9 +43,13 @@ def fingerprint(
     kernel = program.kernel
     entries = {
         "kernel": kernel.name,
-        **{f"{name} of the kernel": _text(value) for name, value in kernel.config},
+        **{
+            f"{name} of the kernel": _text(value)
+            for name, value in kernel.options.items()
+            if name not in ("gradient", "transforms")
+        },
         "state of the kernel": ", ".join(getattr(state, "_fields", ())),
-        "gradient": _text(kernel.estimator.config),
+        "gradient": _text(kernel.options.get("gradient", kernel.estimator)),
         "transforms": ", ".join(str(getattr(t, "name", t)) for t in kernel.space.leaves()),
         "variables": _shapes(phi),
         "step_size": _step_size(step_size),
@@ -107,8 +111,8 @@ def _text(value: Any) -> str:
     if dataclasses.is_dataclass(value):
         fields = (f"{field.name}={_text(getattr(value, field.name))}" for field in dataclasses.fields(value))
         return f"{type(value).__name__}({', '.join(fields)})"
-    if isinstance(value, Given):
-        return _text(value.value)
+    if isinstance(value, Partial):
+        return _text((value.func, value.args, value.keywords))
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     leaves = jax.tree_util.tree_leaves_with_path(value)

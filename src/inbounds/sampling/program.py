@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from inbounds import trees
-from inbounds.data.arrays import MinibatchSource
+from inbounds.data.arrays import MinibatchSource, is_source
 from inbounds.kernels.base import Kernel
 from inbounds.noise import normal
 from inbounds.sampling import fused
@@ -118,7 +118,7 @@ class Program:
     @property
     def fuses(self) -> bool:
         """Whether kernels of our own are to move the large variables, if there are any and that pays."""
-        wanted = self.kernel.posterior.own_kernels and not self.small and self.layout is None
+        wanted = self.kernel.posterior.compiled.own_kernels and not self.small and self.layout is None
         return wanted and self.kernel.noise == "normal" and fused.available(platform_of(self.layout))
 
     @property
@@ -169,6 +169,8 @@ class Program:
 
 def _run_chunk(
     program: Program,
+    fuses: bool,
+    of_kernel: tuple,
     carry: Carry,
     arrays: PyTree,
     keys: Keys,
@@ -181,44 +183,61 @@ def _run_chunk(
     """Run `num_blocks` blocks from step `start`, at most to step `end`.
 
     Returns the new carry, the kept draws, and whether each variable of each chain is finite. Steps from `end` on leave
-    everything as it is, so that the length of a run does not enter its compilation.
+    everything as it is, so that the length of a run does not enter its compilation. `fuses` tells programs apart that are equal otherwise.
     """
-    chunk = _small_chunk if program.small else _large_chunk
-    arguments = (carry, arrays, keys.typed(program.source), start, num_blocks, end, burn_in, step_size)
+    of_device = program if program.layout is None else program.of_one_device
+
+    def chunk(of_kernel, *arguments):
+        bound = replace(of_device, kernel=program.kernel.with_arrays(of_kernel))
+        return (_small_chunk if program.small else _large_chunk)(bound, *arguments)
+
+    arguments = (of_kernel, carry, arrays, keys.typed(program.source), start, num_blocks, end, burn_in, step_size)
     if program.layout is None:
-        return chunk(program, *arguments)
-    own = (True, False, True, False, False, False, False, step_size.ndim > 0)
-    return program.layout.over_chains(partial(chunk, program.of_one_device), own, (0, 1, 0))(*arguments)
+        return chunk(*arguments)
+    own = (False, True, False, True, False, False, False, False, step_size.ndim > 0)
+    return program.layout.over_chains(chunk, own, (0, 1, 0))(*arguments)
 
 
-run_chunk = jax.jit(_run_chunk, static_argnums=0)
 # Numbers below 1e-38 count as zero, as XLA has it on CPUs anyway: a reciprocal root is one instruction then, and not four.
 ON_GPU: dict[str, Any] = {"xla_gpu_ftz": True}
-run_chunk_on_gpu = jax.jit(_run_chunk, static_argnums=0, compiler_options=ON_GPU)
 # XLA makes a graph of the kernels in a row, which costs one launch, from five of them on; steps without data are two or three.
-run_chunk_as_graphs = jax.jit(
-    _run_chunk, static_argnums=0, compiler_options=ON_GPU | {"xla_gpu_graph_min_graph_size": 1}
-)
+AS_GRAPHS: dict[str, Any] = ON_GPU | {"xla_gpu_graph_min_graph_size": 1}
 
 
 def chunk_runner(program: Program) -> Callable[..., tuple[Carry, Rows, PyTree]]:
-    """`run_chunk`, compiled in the way that suits the device and the size of the model."""
-    if platform_of(program.layout) != "gpu":
-        return run_chunk
-    runner = run_chunk_as_graphs if program.launched_as_graph else run_chunk_on_gpu
+    """`_run_chunk` as a function of arrays, compiled in the way that suits the device and the size of the model."""
+    compiled, options = program.kernel.posterior.compiled, {}
+    if platform_of(program.layout) == "gpu":
+        options = AS_GRAPHS if program.launched_as_graph else ON_GPU
     # `fuses` asks the device, the first time: here, since while the chunk is traced it cannot.
-    return fused.quietly(runner) if program.fuses else runner
+    fuses = program.fuses
+    runner = compiled.of(_run_chunk, program, fuses, **options)
+    return fused.quietly(runner) if fuses else runner
 
 
-@partial(jax.jit, static_argnums=0)
 def refresh(program: Program, carry: Carry) -> Carry:
     """Let the gradient estimator of every chain look at all the data, one chain after the other."""
+    kernel = program.kernel
+    return kernel.posterior.compiled.of(_refresh, program)(kernel.arrays, whole_data(kernel, program.layout), carry)
 
-    def own(state):
-        return lax.map(program.kernel.refresh, state)
 
-    refreshed = own if program.layout is None else program.layout.over_chains(own, (True,), 0)
-    return carry._replace(state=refreshed(carry.state))
+def _refresh(program: Program, of_kernel: tuple, data: PyTree, carry: Carry) -> Carry:
+
+    def own(of_kernel, data, state):
+        kernel = program.kernel.with_arrays(of_kernel)
+        with kernel.posterior.holding(data):
+            return lax.map(kernel.refresh, state)
+
+    refreshed = own if program.layout is None else program.layout.over_chains(own, (False, False, True), 0)
+    return carry._replace(state=refreshed(of_kernel, data, carry.state))
+
+
+def whole_data(kernel: Kernel, layout: Layout | None) -> PyTree:
+    """The data for a gradient estimator that looks at all of them at once in a compiled program; None for the others."""
+    posterior, looks = kernel.posterior, getattr(kernel.estimator, "reads_all_data", False)
+    if not looks or posterior.data is None or is_source(posterior.data) or (layout is not None and layout.spreads):
+        return None
+    return posterior.placed_data if layout is None else layout.put_copies(posterior.placed_data)
 
 
 def finite_variables(program: Program, carry: Carry) -> PyTree:

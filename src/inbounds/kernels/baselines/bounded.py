@@ -11,7 +11,7 @@ import numpy as np
 
 from inbounds import transforms as tf
 from inbounds import trees
-from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_arguments, describe
+from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_arguments
 from inbounds.posterior import Posterior
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree
@@ -96,7 +96,7 @@ def bounded_kernel(
         posterior=posterior,
         space=Space(posterior.supports, identity),
         estimator=theta_gradient.estimator,
-        config=describe(temperature=temperature),
+        temperature=temperature,
         _init=init,
         _update=update,
         _proxy=lambda state: state.theta,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_arguments, describe
+from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_arguments, kernel_factory
 from inbounds.kernels.baselines.bounded import bounds_of
 from inbounds.posterior import Posterior
 from inbounds.space import Space, is_constraint
@@ -22,6 +22,7 @@ class State(NamedTuple):
     estimator: Any
 
 
+@kernel_factory
 def ito(
     posterior: Posterior,
     transforms: PyTree = None,
@@ -88,7 +89,7 @@ def ito(
         posterior=posterior,
         space=space,
         estimator=theta_gradient.estimator,
-        config=describe(restart=restart, temperature=temperature),
+        temperature=temperature,
         _init=init,
         _update=update,
         _proxy=lambda state: state.phi,

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from inbounds import gradients
-from inbounds.kernels.base import Kernel
+from inbounds.kernels.base import Kernel, kernel_factory
 from inbounds.kernels.baselines.bounded import Bounds, bounded_kernel, is_finite_end
 from inbounds.posterior import Posterior
 
 
+@kernel_factory
 def mirror(posterior: Posterior, *, temperature: float = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
     r"""SGLD on theta itself, folded back into the support (Patterson and Teh 2013; Bubeck et al. 2018).
 

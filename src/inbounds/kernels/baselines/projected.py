@@ -7,11 +7,12 @@ from typing import Any
 import jax.numpy as jnp
 
 from inbounds import gradients
-from inbounds.kernels.base import Kernel
+from inbounds.kernels.base import Kernel, kernel_factory
 from inbounds.kernels.baselines.bounded import bounded_kernel
 from inbounds.posterior import Posterior
 
 
+@kernel_factory
 def projected(posterior: Posterior, *, temperature: float = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
     r"""SGLD on theta itself, projected into the support (Bubeck, Eldan and Lehec 2018).
 

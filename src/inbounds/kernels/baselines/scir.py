@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels.base import Info, Kernel, check_arguments, describe
+from inbounds.kernels.base import Info, Kernel, check_arguments, kernel_factory
 from inbounds.posterior import Posterior, base_of, is_distribution
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree
@@ -21,6 +21,7 @@ class State(NamedTuple):
     theta: PyTree
 
 
+@kernel_factory
 def scir(posterior: Posterior, conditional: Callable[[PyTree, PyTree], tuple[PyTree, PyTree]] | None = None) -> Kernel:
     r"""The stochastic CIR process (Baker, Fearnhead, Fox and Nemeth 2018): no discretisation error for gamma targets.
 
@@ -63,7 +64,6 @@ def scir(posterior: Posterior, conditional: Callable[[PyTree, PyTree], tuple[PyT
         posterior=posterior,
         space=Space(posterior.supports, identity),
         estimator=gradients.minibatch(posterior),
-        config=describe(conditional=conditional),
         _init=State,
         _update=update,
         _proxy=lambda state: state.theta,

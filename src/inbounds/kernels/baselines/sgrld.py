@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from inbounds import gradients
-from inbounds.kernels.base import Kernel, check_arguments
+from inbounds.kernels.base import Kernel, check_arguments, kernel_factory
 from inbounds.kernels.baselines.bounded import Bounds, bounded_kernel, bounds_of, is_finite_end
 from inbounds.kernels.baselines.mirror import fold
 from inbounds.posterior import Posterior
 
 
+@kernel_factory
 def sgrld(posterior: Posterior, *, temperature: float = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
     r"""Riemannian Langevin dynamics with the metric $G = \mathrm{diag}(\theta)^{-1}$ (Patterson and Teh 2013), mirrored at 0.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels.base import Info, Kernel, check_arguments, describe
+from inbounds.kernels.base import Info, Kernel, check_arguments, kernel_factory
 from inbounds.kernels.baselines.bounded import bounds_of
 from inbounds.kernels.baselines.mirror import fold
 from inbounds.posterior import Posterior
@@ -22,6 +22,7 @@ class State(NamedTuple):
     theta: PyTree
 
 
+@kernel_factory
 def touched_rows(
     posterior: Posterior,
     rows: dict[str, str],
@@ -97,7 +98,8 @@ def touched_rows(
         posterior=posterior,
         space=Space(posterior.supports, identity),
         estimator=gradients.minibatch(posterior),
-        config=describe(rows=tuple(rows.items()), batch_size=batch_size, noise=noise, temperature=temperature),
+        temperature=temperature,
+        data_version=posterior.version,
         _init=lambda theta: State(theta),
         _update=update,
         _proxy=lambda state: state.theta,

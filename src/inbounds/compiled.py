@@ -1,0 +1,48 @@
+"""What has been compiled for a posterior. It belongs to the posterior, and is gone when the posterior is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any
+
+import jax
+
+
+class Compiled:
+    """The programs of one posterior, and what their runs have found out.
+
+    Attributes:
+        paces: how many blocks a chunk had at the end of a run, by program.
+        checked: shapes with which the model has been looked at.
+        own_kernels: whether GPU kernels of our own are tried: until one cannot be compiled.
+    """
+
+    def __init__(self) -> None:
+        self._programs: dict[Hashable, Callable[..., Any]] = {}
+        self.paces: dict[Hashable, int] = {}
+        self.checked: set[Hashable] = set()
+        self.own_kernels = True
+
+    def of(self, function: Callable[..., Any], *what: Hashable, **options: Any) -> Callable[..., Any]:
+        """`function(*what, ...)`, compiled as a function of its further arguments; the one of before where `what` is equal.
+
+        Args:
+            function: at the top level of a module.
+            what: its first arguments, which are part of the program.
+            options: of XLA's compiler.
+        """
+        key = (function, what, tuple(sorted(options.items())))
+        if key not in self._programs:
+            self._programs[key] = jax.jit(partial(function, *what), compiler_options=options or None)
+        return self._programs[key]
+
+    def programs(self, function: Callable[..., Any]) -> list[Any]:
+        """Those that were made of `function`."""
+        return [program for (of, *_), program in self._programs.items() if of is function]
+
+    def __deepcopy__(self, memo: Any) -> Compiled:
+        return Compiled()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Compiled, ())
