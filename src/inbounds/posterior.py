@@ -119,7 +119,8 @@ class Posterior:
 
     @cached_property
     def _placed_data(self) -> PyTree:
-        return jax.device_put(self.data)
+        with jax.ensure_compile_time_eval():  # also where a user's own program is being traced
+            return jax.device_put(self.data)
 
     @contextmanager
     def holding(self, data: PyTree) -> Iterator[None]:
