@@ -373,7 +373,7 @@ def full_likelihood_gradient(posterior: Posterior, theta: PyTree, rows: int = 8_
     likelihood = posterior.log_likelihood
     gradient = jax.grad(lambda x, batch: jnp.sum(likelihood(x, batch)))
     if is_stream(posterior.data):
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(theta)):
+        if trees.is_traced(theta):
             raise ValueError(
                 "The gradient over all the data on disk cannot be part of a compiled function: call it outside."
             )

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
-from inbounds.trees import PyTree, spread, variable_name
+from inbounds.trees import PyTree, is_traced, spread, variable_name
 
 
 class Preconditioner(Protocol):
@@ -198,6 +198,8 @@ def as_preconditioner(preconditioner: Any) -> Preconditioner:
         )
     if callable(preconditioner):
         return Conditional(preconditioner)
+    if is_traced(preconditioner):  # they have been looked at
+        return Constant(preconditioner)
     for leaf in jax.tree.leaves(preconditioner):
         if not np.all((np.asarray(leaf) > 0) & np.isfinite(np.asarray(leaf))):
             raise ValueError("Every scale of a preconditioner must be positive and finite.")

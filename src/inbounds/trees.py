@@ -30,6 +30,11 @@ def variable_name(path: tuple) -> str:
     return "/".join(parts) or "theta"
 
 
+def is_traced(tree: PyTree) -> bool:
+    """Whether values of a tree are not known, because a program is being traced."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
 def alike(tree: PyTree, other: PyTree) -> bool:
     """Whether two trees have the same structure."""
     structure: Any = jax.tree.structure(tree)

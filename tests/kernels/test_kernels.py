@@ -293,9 +293,8 @@ def test_equal_kernels_are_equal_and_others_are_not():
     assert ib.sgld(GAMMA) != dataclasses.replace(ib.sgld(GAMMA), reports=())
     assert ib.sgld(GAMMA) != ib.leimkuhler_matthews(GAMMA)
     assert ib.baoab(GAMMA) != ib.baoab(GAMMA, friction=2.0)
-    scales = {"x": 2.0}
-    assert ib.sgld(GAMMA, preconditioner=scales) == ib.sgld(GAMMA, preconditioner=scales)
-    assert ib.sgld(GAMMA, preconditioner=scales) != ib.sgld(GAMMA, preconditioner={"x": 2.0})
+    assert ib.sgld(GAMMA, preconditioner={"x": 2.0}) == ib.sgld(GAMMA, preconditioner={"x": 2.0})
+    assert ib.sgld(GAMMA, preconditioner={"x": 2.0}) != ib.sgld(GAMMA, preconditioner={"x": 3.0})
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class Spread:
     divided: tuple[str, ...] = field(metadata=dict(static=True))
 
     def sum(self, function: Callable[[PyTree, PyTree, jax.Array], tuple[PyTree, ...]], theta: PyTree) -> tuple:
-        """Sum over the devices of `function(theta, rows, weights)`, a tuple of trees like theta.
+        """Sum over the devices of `function(theta, rows, weights)`, a tuple of trees like theta, with further axes before theirs or without.
 
         Each device calls it with its own rows and its own part of the divided variables, whose entries are not summed.
         """
@@ -61,7 +61,7 @@ class Spread:
         return jax.shard_map(
             own,
             in_specs=(specs, P(AXIS), P(AXIS)),
-            out_specs=(specs,) * len(results),
+            out_specs=tuple(jax.tree.map(_after_further_axes, specs, theta, part) for part in results),
             axis_names={AXIS},
             check_vma=False,
         )(theta, self.rows, self.weights)
@@ -92,6 +92,11 @@ class Spread:
     def own_rows(self) -> PyTree:
         """Shapes of the rows that one device reads."""
         return jax.tree.map(_first, self.rows)
+
+
+def _after_further_axes(spec: P, leaf: Any, result: Any) -> P:
+    """Where a result lies that has the axes of a leaf, after further ones."""
+    return P(*(None,) * (len(result.shape) - leaf.ndim), *spec)
 
 
 def _first(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -81,12 +81,12 @@ class Kernel:
     preconditioner: Preconditioner = NO_PRECONDITIONER
     data_version: int | None = None  # of the data that it was made of; None: it knows nothing of them
     given: Recipe | None = None  # the factory that made it, and its arguments as the user gave them
-    recipe: Recipe | None = None  # the same with the estimator that was made of the user's `gradient`
+    recipe: Recipe | None = None  # the same with the transforms and the estimator that were made of the user's
 
     def init(self, theta: PyTree) -> Any:
         """The state of a chain that starts at `theta`, which must lie strictly inside the support."""
         theta = jax.tree.map(jnp.asarray, as_parameters(theta))
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(theta)):
+        if not trees.is_traced(theta):
             self.space.check(theta)
         return self._init(theta)
 
@@ -135,7 +135,7 @@ class Kernel:
         if self.recipe is None:
             return self
         made = self.recipe.factory(self.posterior, **self.recipe.with_arrays(arrays))
-        return replace(made, given=self.given, recipe=self.recipe)
+        return replace(made, reports=self.reports, given=self.given, recipe=self.recipe)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Kernel:
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(other, Kernel) or self.recipe is None:
             return self is other
-        return self.posterior is other.posterior and self.recipe == other.recipe
+        return self.posterior is other.posterior and self.recipe == other.recipe and self.reports == other.reports
 
     def __hash__(self) -> int:
         return id(self) if self.recipe is None else hash(self.recipe)
@@ -190,6 +190,8 @@ def _made_again(module: str, name: str, posterior: Posterior, arguments: dict[st
 def _recorded(kernel: Kernel, given: Recipe) -> Kernel:
     """The kernel with what made it. An estimator that JAX can take apart stands for its factory: it may have looked at the data."""
     arguments = given.arguments
+    if "transforms" in arguments:  # by name or by themselves, they are the same
+        arguments = arguments | {"transforms": kernel.space.transforms}
     if "gradient" in arguments and not jax.tree_util.all_leaves([kernel.estimator]):
         arguments = arguments | {"gradient": kernel.estimator}
     return replace(kernel, given=given, recipe=Recipe(given.factory, arguments))
@@ -312,7 +314,9 @@ def _as_correction(noise_correction: Any) -> Any:
         raise ValueError(
             f"`noise_correction` must be True, False, or a variance: a number, a tree or a function of theta; got {noise_correction!r}."
         )
-    if not callable(noise_correction) and any(np.any(np.asarray(v) < 0) for v in jax.tree.leaves(noise_correction)):
+    if callable(noise_correction) or trees.is_traced(noise_correction):
+        return noise_correction
+    if any(np.any(np.asarray(v) < 0) for v in jax.tree.leaves(noise_correction)):
         raise ValueError("`noise_correction` is the variance of the gradient noise: it cannot be negative.")
     return noise_correction
 
