@@ -19,17 +19,17 @@ class Compiled:
     """
 
     def __init__(self) -> None:
-        self._programs: dict[Hashable, Callable[..., Any]] = {}
+        self._programs: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self.paces: dict[Hashable, int] = {}
         self.checked: set[Hashable] = set()
         self.own_kernels = True
 
-    def of(self, function: Callable[..., Any], *what: Hashable, **options: Any) -> Callable[..., Any]:
+    def of(self, function: Callable[..., Any], *what: Any, **options: Any) -> Callable[..., Any]:
         """`function(*what, ...)`, compiled as a function of its further arguments; the one of before where `what` is equal.
 
         Args:
             function: at the top level of a module.
-            what: its first arguments, which are part of the program.
+            what: its first arguments, which are part of the program and can be hashed.
             options: of XLA's compiler.
         """
         key = (function, what, tuple(sorted(options.items())))
@@ -39,7 +39,7 @@ class Compiled:
 
     def programs(self, function: Callable[..., Any]) -> list[Any]:
         """Those that were made of `function`."""
-        return [program for (of, *_), program in self._programs.items() if of is function]
+        return [program for key, program in self._programs.items() if key[0] is function]
 
     def __deepcopy__(self, memo: Any) -> Compiled:
         return Compiled()

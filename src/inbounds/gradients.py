@@ -282,7 +282,7 @@ def _register(kind: type, arrays: tuple[str, ...]) -> None:
         return tuple(getattr(estimator, name) for name in arrays), rest
 
     def unflatten(rest: tuple, values: Any) -> Any:
-        estimator = object.__new__(kind)
+        estimator: Any = object.__new__(kind)
         vars(estimator).update(dict(rest), **dict(zip(arrays, values, strict=True)))
         return estimator
 

@@ -6,12 +6,12 @@ inside. The parts that all of them share are here.
 
 from __future__ import annotations
 
-import functools
 import html
 import importlib
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -184,7 +184,7 @@ class Kernel:
 
 def _made_again(module: str, name: str, posterior: Posterior, arguments: dict[str, Any]) -> Kernel:
     """A kernel that was pickled. By its name a factory is found as it is recorded, and not as it was written."""
-    return functools.reduce(getattr, name.split("."), importlib.import_module(module))(posterior, **arguments)
+    return operator.attrgetter(name)(importlib.import_module(module))(posterior, **arguments)
 
 
 def _recorded(kernel: Kernel, given: Recipe) -> Kernel:
@@ -249,7 +249,7 @@ class ProxyGradient:
                 f"`gradient` must be ib.gradients.minibatch, control_variate(...) or svrg(...); got {gradient!r}."
             )
         made = hasattr(gradient, "estimate")  # by an earlier call with the same arguments
-        self.estimator: GradientEstimator = gradient if made else gradient(posterior)
+        self.estimator: GradientEstimator = cast(Any, gradient) if made else cast(Any, gradient)(posterior)
         self.estimates_variance = noise_correction is True
         self.known_variance = None if noise_correction is True or noise_correction is False else noise_correction
         if self.estimates_variance and posterior.num_data is None and posterior.gradient is None:
