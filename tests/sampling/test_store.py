@@ -163,7 +163,11 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(resume, burn
     with pytest.raises(PowerCutError):
         run(**options, resume=resume, chunk_steps=1, monitor=power_cut)
     assert (_posterior(tmp_path / "run.zarr").sizes["draw"] > 0) == (burn_in == 50)
-    assert same(run(**options, resume=True).theta, run(burn_in=burn_in).theta)
+    held = []  # the lock, also after what was there has been removed
+    again = run(**options, resume=True, monitor=lambda *_: held.append((tmp_path / "run.zarr" / ".writer").exists()))
+    assert same(again.theta, run(burn_in=burn_in).theta)
+    assert held
+    assert all(held)
 
 
 def test_draws_of_a_run_that_never_had_a_checkpoint_are_not_written_over(tmp_path):
