@@ -44,6 +44,7 @@ CONTRACT = [
     "Kernel",
     "Info",
     "NonFiniteError",
+    "UntrustworthyWarning",
     "Checkpoint",
     "Interrupted",
     "Layout",

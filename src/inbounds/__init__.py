@@ -23,6 +23,7 @@ from inbounds.sampling import Interrupted as Interrupted
 from inbounds.sampling import Layout as Layout
 from inbounds.sampling import LostProcessError as LostProcessError
 from inbounds.sampling import NonFiniteError as NonFiniteError
+from inbounds.sampling import UntrustworthyWarning as UntrustworthyWarning
 from inbounds.sampling import collect as collect
 from inbounds.sampling import sample as sample
 

@@ -14,6 +14,9 @@ from inbounds.kernels.lazy_rows import _noise_shapes
 from inbounds.models.factors import FactorModel
 from tests.models_for_tests import on_cpus
 
+# These runs are short or bad on purpose: what is looked at is not their law.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 USERS, ITEMS, RATINGS = 12, 8, 60
 EPS = 1e-3
 OF_RATINGS = {"W": "user", "H": "item", "user_offset": "user", "item_offset": "item"}

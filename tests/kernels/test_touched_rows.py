@@ -9,6 +9,9 @@ import inbounds as ib
 from inbounds.data.ratings import Ratings
 from inbounds.models.factors import FactorModel
 
+# These runs are short or bad on purpose: what is looked at is not their law.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 USERS, ITEMS, RATINGS, BATCH = 30, 20, 300, 20
 
 

@@ -9,6 +9,9 @@ import pytest
 import inbounds as ib
 from tests.models_for_tests import poisson_rates
 
+# These runs are short or bad on purpose: what is looked at is not their law.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 arviz_stats = pytest.importorskip("arviz_stats")
 
 

@@ -21,6 +21,9 @@ import inbounds as ib
 from inbounds.sampling import fingerprint
 from tests.models_for_tests import poisson_rates
 
+# These runs are short or bad on purpose: what is looked at is not their law.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 pytest.importorskip("orbax.checkpoint")
 
 RUN = dict(step_size=1e-3, num_steps=6_200, burn_in=50, thin=7, batch_size=8, num_chains=2, seed=3, progress=False)

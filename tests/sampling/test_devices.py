@@ -16,6 +16,9 @@ import pytest
 import inbounds as ib
 from tests.sampling import counts_by_group, one_of_two_processes
 
+# These runs are short or bad on purpose: what is looked at is not their law.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 ROOT = Path(__file__).parents[2]
 PATIENCE = 900  # seconds for what takes some, on a machine that is busy with something else
 ENVIRONMENT = os.environ | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PLATFORMS": "cpu"}

@@ -17,6 +17,9 @@ from inbounds.sampling import driver
 from inbounds.sampling import program as compiled
 from tests.models_for_tests import compilations, linear_regression, poisson_rates
 
+# These runs are short or bad on purpose: what is looked at is not their law.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 GAMMA = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
 WIDE = ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([5_000])})  # past the limit of the small loop
 

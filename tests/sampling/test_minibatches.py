@@ -7,6 +7,9 @@ import pytest
 
 from inbounds.data.arrays import Epochs, WithReplacement, _random_rows, source_for
 
+# These runs are short or bad on purpose: what is looked at is not their law.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 
 def batches(source, steps, seed=0):
     key = jax.random.key(seed)

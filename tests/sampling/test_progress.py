@@ -6,6 +6,9 @@ import tempfile
 
 import pytest
 
+# These runs are short or bad on purpose: what is looked at is not their law.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 PATIENCE = 600  # seconds for what takes a few, on a machine that is busy with something else
 
 CELL = """

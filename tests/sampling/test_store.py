@@ -22,6 +22,9 @@ xarray = pytest.importorskip("xarray")
 
 from inbounds.sampling import store as stores  # noqa: E402
 
+# These runs are short or bad on purpose: what is looked at is not their law.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 RUN = dict(step_size=1e-3, num_steps=3_000, burn_in=50, thin=7, batch_size=8, num_chains=2, seed=3, progress=False)
 
 

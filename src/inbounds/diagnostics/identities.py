@@ -27,6 +27,8 @@ from jax.flatten_util import ravel_pytree
 from inbounds.data.arrays import at_hand, source_for
 from inbounds.display import html_table, text_table
 from inbounds.preconditioners import Conditional
+from inbounds.sampling import verdict
+from inbounds.sampling.convergence import convergence
 from inbounds.space import Space
 from inbounds.trees import PyTree, variable_name
 
@@ -58,6 +60,7 @@ class Identities:
         virial_error: its standard error.
         running: E[G] over the draws so far, in standard errors of the whole run: (draw, coordinate), to plot.
         exact: whether E[G] = 0 holds at every step size, and not for the target alone.
+        notes: what the chains themselves say against it: they do not agree, or have made too few effective draws.
     """
 
     names: list[str]
@@ -67,6 +70,7 @@ class Identities:
     virial_error: np.ndarray
     running: np.ndarray
     exact: bool = True
+    notes: tuple[str, ...] = ()
 
     @property
     def drift_z(self) -> np.ndarray:
@@ -75,10 +79,16 @@ class Identities:
 
     @property
     def settled(self) -> bool:
-        """Whether E[G] = 0 within what chance explains, over all the coordinates together.
+        """Whether the chains agree, with enough effective draws to say so, and E[G] = 0 within what chance explains.
 
-        Where it is not `exact`, chains that have settled fail it too when their step size is too large.
+        Over all the coordinates together. Where it is not `exact`, chains that have settled fail it too when their step size is too
+        large.
         """
+        return not self.notes and self.has_no_drift
+
+    @property
+    def has_no_drift(self) -> bool:
+        """Whether E[G] = 0 alone: chains that have not met may each have none."""
         return bool(np.max(np.abs(self.drift_z)) < 3.5 + math.sqrt(2 * math.log(len(self.names))))
 
     @property
@@ -96,14 +106,17 @@ class Identities:
         ]
 
     def __str__(self) -> str:
-        verdict = "NOT settled: run longer, or look for a gradient that is wrong"
+        found = "NOT settled: run longer, or look for a gradient that is wrong"
         if not self.exact:
-            verdict = "NOT settled, or biased: run longer, halve the step size, or look for a gradient that is wrong"
-        verdict = "settled" if self.settled else verdict
-        return f"chains {verdict}\n{text_table([COLUMNS, *self.rows()[:SHOWN]])}"
+            found = "NOT settled, or biased: run longer, halve the step size, or look for a gradient that is wrong"
+        if self.has_no_drift:
+            found = "NOT known to have settled" if self.notes else "settled"
+        lines = [f"chains {found}", *self.notes, text_table([COLUMNS, *self.rows()[:SHOWN]])]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return html_table(COLUMNS, self.rows()[:SHOWN], f"chains {'settled' if self.settled else 'not settled'}")
+        found = "settled" if self.settled else "not settled: " + " ".join(self.notes) if self.notes else "not settled"
+        return html_table(COLUMNS, self.rows()[:SHOWN], f"chains {found}")
 
 
 def identities(draws: Any, *, batch_size: int | None = None, most: int = 20_000, seed: int = 0) -> Identities:
@@ -131,7 +144,16 @@ def identities(draws: Any, *, batch_size: int | None = None, most: int = 20_000,
         virial_error=standard_error(products),
         running=running,
         exact=_is_exact(draws.kernel),
+        notes=_against(found),
     )
+
+
+def _against(found: ProxyScores) -> tuple[str, ...]:
+    """What the chains say themselves, before their gradients are asked."""
+    chains, length = found.phi.shape[:2]
+    if length < verdict.FEWEST_DRAWS:
+        return tuple(map(str, verdict.too_short(length)))
+    return tuple(map(str, verdict.chains_agree(found.names, convergence(found.phi), chains, length)))
 
 
 def proxy_scores(draws: Any, *, batch_size: int | None = None, most: int = 2_000, seed: int = 0) -> ProxyScores:

@@ -10,6 +10,7 @@ from inbounds.sampling.draws import Draws as Draws
 from inbounds.sampling.driver import sample as sample
 from inbounds.sampling.health import NonFiniteError as NonFiniteError
 from inbounds.sampling.interrupts import Interrupted as Interrupted
+from inbounds.sampling.verdict import UntrustworthyWarning as UntrustworthyWarning
 
 if TYPE_CHECKING:
     from inbounds.sampling.checkpoint import Checkpoint as Checkpoint

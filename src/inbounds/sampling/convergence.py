@@ -14,7 +14,9 @@ from scipy.special import ndtri
 
 TAILS = (0.05, 0.95)
 FEWEST = 4  # draws per chain from which halves of chains have a variance
-BLOCK_NUMBERS = 2**20  # of draws that are looked at together: their copies stay in the cache of the processor, or near it
+BLOCK_NUMBERS = (
+    2**20
+)  # of draws that are looked at together: their copies stay in the cache of the processor, or near it
 
 
 class Convergence(NamedTuple):

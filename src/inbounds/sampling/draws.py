@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -13,15 +13,21 @@ import jax
 import numpy as np
 
 from inbounds.kernels.base import Kernel
+from inbounds.sampling import verdict
+from inbounds.sampling.convergence import Convergence, convergence
 from inbounds.sampling.program import Program, Rows
+from inbounds.sampling.summary import Summary, escape, labels, summarise
+from inbounds.space import is_constraint
+from inbounds.transforms.supports import bounds
 from inbounds.trees import PyTree, variable_name
 
-QUANTILES = (0.05, 0.5, 0.95)
 AXES = ("chain", "draw")
 UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it
 TILE_NUMBERS = 2**16  # turned from phi to theta in one call,
 TILE_DRAWS = 16  # or those of so many draws, since a call has a cost of its own,
 MOST_TILE_NUMBERS = 2**22  # but no more than these;
+QUICK_NUMBERS = 2**19  # of draws that are judged at the end of a run
+QUICK_DRAWS = 2_048  # per chain, where there are more numbers
 AHEAD = 3  # calls that are under way at most, while others wait to be fetched
 
 # Whole numbers, one a draw: written out, those of a long run of a small model would cost as much as its draws.
@@ -41,6 +47,7 @@ class Draws:
         num_steps: steps of each chain, burn-in included.
         seconds: wall-clock time of the run, compilation included; of all its parts, where it was interrupted and resumed.
         stored_theta: theta where it is on disk; None otherwise.
+        of_steps: what was found at the end of the run about its steps.
     """
 
     phi: PyTree
@@ -53,6 +60,8 @@ class Draws:
     thin: int
     seconds: float
     stored_theta: PyTree = None
+    of_steps: list[verdict.Note] = field(default_factory=list, repr=False)
+    _convergence: dict[str, Convergence] = field(default_factory=dict, repr=False)
 
     @cached_property
     def theta(self) -> PyTree:
@@ -141,27 +150,56 @@ class Draws:
         return {name: np.concatenate(parts, axis=-1)}
 
     def summary(self) -> Summary:
-        """Mean, sd, quantiles, effective sample size and R-hat of every number, with warnings worth reading.
-
-        ESS and R-hat come from ArviZ (`pip install "inbounds[arviz]"`); without it they are left out, and it says so.
-        """
+        """Mean, sd, quantiles, effective sample sizes (bulk and tail) and R-hat of every number, and what `warnings` says."""
         return summarise(self)
 
     def warnings(self) -> list[str]:
-        """What a careful reader should know of these draws."""
+        """What a careful reader should know of these draws: nothing, for a healthy run. Each note names its section of `docs/warnings.md`."""
+        return [str(note) for note in self.notes()]
+
+    def notes(self, quick: bool = False) -> list[verdict.Note]:
+        """The same, with how grave each is.
+
+        Args:
+            quick: for the end of a run. Functions of theta are left out, and of many draws some are looked at.
+        """
         if not self.num_draws:
-            return [self._why_none()]
-        notes = []
+            return [verdict.Note("no-draws", self._why_none(), loud=False)]
         clamped = float(np.mean(self.stats["clamped"]))
-        if clamped > 0 and self.kernel.name == "ito":
-            notes.append(f"The chain left the range of floats and was restarted in {clamped:.1%} of the steps.")
-        elif clamped > 0:
-            notes.append(
-                f"Gradient noise exceeds what correction can absorb (step size times variance above 2) in {clamped:.1%} of "
-                "coordinates and steps: the draws are too wide there. Use a smaller step size, a larger batch, or "
-                "gradient=ib.gradients.control_variate(...)."
-            )
-        return notes
+        of_noise = (verdict.restarted if self.kernel.name == "ito" else verdict.noise_is_absorbed)(clamped)
+        notes = verdict.too_short(self.num_draws)
+        if notes or self.phi is None:
+            return of_noise + self.of_steps + notes
+        numbers = sum(leaf.size for leaf in jax.tree.leaves(self.phi))
+        if quick and numbers > QUICK_NUMBERS:
+            looked_at = {name: (some, convergence(x)) for name, some, x in _some_numbers(self.phi)}
+        else:
+            variables = dict(_shapes(self.theta)) if quick else self.variables()
+            looked_at = {n: (labels(n, x.shape[2:]), self.convergence_of(n, x)) for n, x in variables.items()}
+            notes += self._at_bounds()
+        names = [label for some, _ in looked_at.values() for label in some]
+        found = Convergence(*map(np.concatenate, zip(*(one for _, one in looked_at.values()), strict=True)))
+        return of_noise + self.of_steps + verdict.chains_agree(names, found, self.num_chains, self.num_draws) + notes
+
+    def convergence_of(self, name: str, draws: np.ndarray) -> Convergence:
+        """ESS and R-hat of every number of a variable, in the order of `labels`; computed once."""
+        if name not in self._convergence:
+            self._convergence[name] = convergence(np.asarray(draws).reshape(*draws.shape[:2], -1))
+        return self._convergence[name]
+
+    def _at_bounds(self) -> list[verdict.Note]:
+        names: list[str] = []
+        shares: list[np.ndarray] = []
+
+        def look(path: tuple, support: Any, subtree: PyTree) -> None:
+            lower, upper = (np.asarray(end) for end in bounds(support))
+            for subpath, leaf in jax.tree_util.tree_leaves_with_path(subtree):
+                theta = np.asarray(leaf)
+                names.extend(labels(variable_name((*path, *subpath)), theta.shape[2:]))
+                shares.append(np.mean(next_to(theta, lower, 1) | next_to(theta, upper, -1), axis=(0, 1)).ravel())
+
+        jax.tree_util.tree_map_with_path(look, self.kernel.space.supports, self.theta, is_leaf=is_constraint)
+        return verdict.off_the_bounds(names, np.concatenate(shares))
 
     def _why_none(self) -> str:
         within = self.num_steps <= self.burn_in
@@ -178,46 +216,7 @@ class Draws:
 
     def _repr_html_(self) -> str:
         body = self.summary()._repr_html_() if self.phi is not None else ""
-        return f"<p>{_escape(repr(self))}</p>{body}"
-
-
-@dataclass
-class Summary:
-    """A table: one row a number of theta. `str()` prints it; `rows` are dicts; notebooks show it as HTML."""
-
-    rows: list[dict[str, Any]]
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def columns(self) -> list[str]:
-        return list(self.rows[0]) if self.rows else ["variable"]
-
-    def __getitem__(self, variable: str) -> dict[str, Any]:
-        for row in self.rows:
-            if row["variable"] == variable:
-                return row
-        raise KeyError(f"no {variable!r}; the variables are {', '.join(row['variable'] for row in self.rows[:10])}")
-
-    def to_pandas(self) -> Any:
-        """As a pandas DataFrame, indexed by variable."""
-        return importlib.import_module("pandas").DataFrame(self.rows, columns=self.columns).set_index("variable")
-
-    def __str__(self) -> str:
-        cells = [self.columns] + [[_cell(value) for value in row.values()] for row in self.rows]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
-        lines = [
-            "  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-            for row in cells
-        ]
-        return "\n".join(lines + [f"note: {note}" for note in self.notes])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{c}</th>" for c in self.columns)
-        body = "".join("<tr>" + "".join(f"<td>{_cell(v)}</td>" for v in row.values()) + "</tr>" for row in self.rows)
-        notes = "".join(f"<p>{_escape(note)}</p>" for note in self.notes)
-        return f"<table><tr>{head}</tr>{body}</table>{notes}"
+        return f"<p>{escape(repr(self))}</p>{body}"
 
 
 class Record:
@@ -360,6 +359,33 @@ class Record:
         }
 
 
+def _some_numbers(phi: PyTree) -> Iterator[tuple[str, list[str], np.ndarray]]:
+    """(name, labels, draws), of all variables, of numbers and draws that lie evenly among the others.
+
+    Of the proxy: ranks are those of theta where each number has a bound of its own.
+    """
+    leaves = _shapes(phi)
+    for name, leaf in leaves:
+        thin = max(1, leaf.shape[1] // QUICK_DRAWS)
+        kept = np.asarray(leaf[:, ::thin])
+        flat = kept.reshape(*kept.shape[:2], -1)
+        most = max(1, QUICK_NUMBERS // (len(leaves) * kept.shape[0] * kept.shape[1]))
+        places = np.unique(np.linspace(0, flat.shape[2] - 1, min(most, flat.shape[2])).astype(int))
+        indices = np.unravel_index(places, kept.shape[2:]) if kept.ndim > 2 else ()
+        some = [f"{name}[{', '.join(map(str, index))}]" for index in zip(*indices, strict=True)] or [name]
+        yield name, some, flat[:, :, places]
+
+
+def next_to(theta: np.ndarray, end: np.ndarray, direction: int) -> np.ndarray:
+    """Whether theta is the float next to an end of its support, or closer to 0 than a float of full precision."""
+    if not np.isfinite(end).all():
+        return np.zeros(theta.shape, bool)
+    end = np.broadcast_to(end.astype(theta.dtype), theta.shape[2:])
+    nearest = np.nextafter(end, np.asarray(direction * np.inf, theta.dtype))
+    tiny = np.where(end == 0, direction * np.finfo(theta.dtype).tiny, nearest)
+    return theta <= tiny if direction > 0 else theta >= tiny
+
+
 def array_names(names: Sequence[str], taken: Sequence[str] = AXES) -> list[str]:
     """What variables are called in a store and in ArviZ. Raise a ValueError where a name would stand for two things."""
     found: dict[str, str] = {}
@@ -491,48 +517,6 @@ def _of_all_draws(function: Callable, phi: PyTree) -> PyTree:
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
 
-def summarise(draws: Draws) -> Summary:
-    """The table of `Draws.summary`."""
-    notes = draws.warnings()
-    if not draws.num_draws:
-        return Summary([], notes)
-    try:
-        diagnostics = _ess_and_rhat(draws)
-    except ImportError as error:
-        diagnostics = {}
-        notes.append(f"no ESS and R-hat: {error}")
-    rows = []
-    for name, x in _read(draws.variables()).items():
-        for index in np.ndindex(x.shape[2:]):
-            values = np.asarray(x[(slice(None), slice(None), *index)], np.float64)
-            label = name + (f"[{', '.join(map(str, index))}]" if index else "")
-            row: dict[str, Any] = {"variable": label, "mean": values.mean(), "sd": values.std(ddof=1)}
-            row |= {f"{q:.0%}": np.quantile(values, q) for q in QUANTILES}
-            if diagnostics:
-                row |= {
-                    "ess": float(diagnostics["ess"][name][index]),
-                    "r_hat": float(diagnostics["r_hat"][name][index]),
-                }
-            rows.append(row)
-    return Summary(rows, notes)
-
-
-def _ess_and_rhat(draws: Draws) -> dict[str, dict[str, np.ndarray]]:
-    arviz_stats = _arviz("arviz_stats")
-    posterior = _arviz("arviz_base").from_dict({"posterior": _for_arviz(draws.variables())})["posterior"]
-    ess = arviz_stats.ess(posterior)
-    # One chain has no between-chain variance: R-hat is then that of its two halves.
-    rhat = arviz_stats.rhat(posterior) if draws.num_chains > 1 else None
-    names = {name: _array_name(name) for name in draws.variables()}
-    return {
-        "ess": {name: np.asarray(ess[array]) for name, array in names.items()},
-        "r_hat": {
-            name: np.asarray(rhat[array]) if rhat is not None else np.full(np.shape(ess[array]), np.nan)
-            for name, array in names.items()
-        },
-    }
-
-
 def _arviz(module: str) -> Any:
     try:
         return importlib.import_module(module)
@@ -551,11 +535,3 @@ def _for_arviz(variables: dict[str, Any]) -> dict[str, np.ndarray]:
 
 def _shapes(tree: PyTree) -> list[tuple[str, np.ndarray]]:
     return [(variable_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
-
-
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else ("nan" if np.isnan(value) else f"{value:.4g}")
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -21,7 +21,7 @@ from inbounds.data.arrays import Held, is_source, is_stream, source_for
 from inbounds.data.spread import SpreadRows
 from inbounds.kernels.base import Kernel, as_parameters
 from inbounds.noise import PARITY, ROTATIONS, threefry
-from inbounds.sampling import health
+from inbounds.sampling import health, probe, verdict
 from inbounds.sampling.collect import as_collector
 from inbounds.sampling.devices import (
     Layout,
@@ -96,10 +96,14 @@ def sample(
             ones (up to 1,024); None adapts to the speed of the run.
         monitor: called between two chunks with the number of steps done and what `collect` has gathered so far.
         on_failure: "raise", or "continue": where a chain becomes non-finite the others go on, and its own draws are NaN.
-            For many step sizes tried side by side.
+            For many step sizes tried side by side: such a run does not warn, its summary has the notes.
         devices: how many devices the chains are divided over, or `ib.Layout(chain=..., data=...)` to divide the data of each
             chain too; None runs on one. Where there are several processes (`jax.distributed`), each gives its own rows of
             the data, all call `sample` alike, and all return the same draws.
+
+    Warns:
+        UntrustworthyWarning: once, at the end, where the draws cannot be trusted as they are: it says why, and what to do. The
+            notes are in `Draws.warnings()` and in the summary too. A run with fewer than 100 draws per chain is not judged.
 
     Raises:
         ValueError: the arguments do not fit; nothing has run.
@@ -166,7 +170,10 @@ def sample(
     with run.feed, run.held:
         settings = dict(seed=seed, init=init, batch_size=wanted[0], batching=wanted[1])
         carry = run.open(Carry(state, collected), store, checkpoint, resume, settings)
-        return run.go(carry, progress)
+        draws = run.go(carry, progress)
+    if text := run.judge(draws):
+        warnings.warn(text, verdict.UntrustworthyWarning, stacklevel=2)
+    return draws
 
 
 class _Run:
@@ -269,6 +276,21 @@ class _Run:
                 if blocks != pace:
                     pace = program.kernel.posterior.compiled.paces[program] = blocks
         return self._draws(carry, done, began)
+
+    def judge(self, draws: Draws) -> str:
+        """What the run warns of at its end; empty where that is nothing. The draws are there, so Ctrl-C only ends the judgement."""
+        if not self.throws:
+            return ""
+        try:
+            if draws.num_draws >= verdict.FEWEST_DRAWS:
+                largest = max(self._size_at(self.num_steps - 1, chain) for chain in range(self.program.num_chains))
+                draws.of_steps = probe.of_steps(self.program, self.feed, self.keys, draws, largest)
+            return verdict.announcement(self.program.kernel.name, draws.notes(quick=True))
+        except KeyboardInterrupt:
+            draws.of_steps = [
+                verdict.Note("not-judged", "whether the draws can be trusted was not looked at: Ctrl-C.", False)
+            ]
+            return ""
 
     def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple:
         number, arrays = np.int32, self.feed.arrays(start, carry)

@@ -1,0 +1,391 @@
+"""Were the steps too large? Curvature and gradient noise at the end of a run, and what follows for the sds.
+
+A few draws, and a handful of minibatches at each, through the run's own estimator, give the Hessian $H$ of $-\\log \\pi$ of the proxy,
+averaged, by differences of gradients, and the covariance $V$ of the minibatch gradient. What the kernel makes of a Gaussian with these two
+is predicted (`diagnostics.prediction`) and compared with what it should be, whatever the correction.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from inbounds import trees
+from inbounds.data.arrays import Epochs, Held
+from inbounds.preconditioners import OneStepLate, RMSprop
+from inbounds.sampling.program import Keys, Program
+from inbounds.sampling.summary import labels
+from inbounds.sampling.verdict import Note, listed
+from inbounds.trees import Given, PyTree, variable_name
+
+if TYPE_CHECKING:
+    from inbounds.sampling.draws import Draws
+
+DENSE = 128  # dimensions up to which all of H and V are measured
+SHARE = 0.05  # of the gradients of a run that the probe may take,
+CHEAP = 2**22  # unless all of its gradients together look at no more numbers
+REACH = 0.3  # sds to both sides of a draw between which its curvature is measured
+SPREAD_DRAWS = 256  # per chain, of which the sds are
+TOLERATED = 0.06  # relative error of an sd: the doctor's range ends at 5%
+OF_CORRELATION = 0.025  # the same, where the correction promises more
+STALE = 3.0  # factor between the scales that an adaptation froze and those that it would find now
+
+
+class Effort(NamedTuple):
+    """How much is looked at."""
+
+    points: int  # draws
+    slopes: int  # minibatches at each, for the Hessian
+    gradients: int  # and for the noise
+
+    def evaluations(self, dimension: int) -> int:
+        return self.points * (2 * self.slopes * dimension + self.gradients)
+
+
+EFFORTS = (Effort(8, 4, 24), Effort(4, 1, 12))  # few, since each is compiled
+
+VIRIAL = Effort(64, 0, 4)
+MOST_VIRIAL = 2.0  # of a law that is 1; draws and noise are few
+
+
+class Local(NamedTuple):
+    """What was measured: arrays of d or d x d numbers.
+
+    Attributes:
+        hessian: of -log pi of the proxy.
+        noise: covariance of the minibatch gradient.
+        square: mean square of the minibatch gradient.
+        scale: of the preconditioner; ones without one.
+    """
+
+    hessian: np.ndarray
+    noise: np.ndarray
+    square: np.ndarray
+    scale: np.ndarray
+
+
+def of_steps(program: Program, feed: Any, keys: Keys, draws: Draws, step_size: float) -> list[Note]:
+    """Notes on the steps of a run that has ended.
+
+    Args:
+        program: what was run.
+        feed: what its minibatches are made of.
+        keys: of its chains.
+        draws: what it returned.
+        step_size: of its last step.
+
+    Returns:
+        What is wrong with the steps; a quiet note where that cannot be said; nothing where all is well, or where the run is too short.
+    """
+    effort = _effort(program, feed, draws)
+    if isinstance(effort, str):
+        return [_unknown(effort)]
+    names = [
+        label
+        for path, leaf in jax.tree_util.tree_leaves_with_path(draws.phi)
+        for label in labels(variable_name(path), leaf.shape[2:])
+    ]
+    try:
+        found = _measure(program, feed, keys, draws, effort)
+        if not all(np.isfinite(x).all() for x in found):
+            return [_unknown("curvature or gradients at its draws are not finite")]
+        if np.linalg.eigvalsh(found.hessian)[0] <= 0:
+            return _noisier_than_the_kernel(program, names, found, step_size) or _spread_too_far(
+                program, feed, keys, draws, names
+            )
+        return _frozen_too_early(program, names, found) + _judged(program, names, found, step_size)
+    except Exception as error:  # the draws are there: what a model does under a second derivative must not lose them
+        return [_unknown(f"{type(error).__name__}: {error}"[:300])]
+
+
+def _unknown(why: str) -> Note:
+    return Note("not-judged", f"whether the steps were too large is not known: {why}.", loud=False)
+
+
+def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
+    """How much may be looked at, or why nothing is."""
+    kernel, dimension = program.kernel, program.dimension
+    if draws.phi is None:
+        return "the run kept no draws"
+    if program.layout is not None:
+        return "the run was divided over devices"
+    if kernel.recursion is None:
+        return f"nothing is known of what {kernel.name} does to a Gaussian"
+    if not isinstance(feed, Held):
+        return "the data are read from disk as a stream"
+    if not _temperature(program) > 0:
+        return "at temperature 0 there is no law to compare with"
+    if dimension > DENSE:
+        return (
+            f"that takes a matrix of {dimension:,} x {dimension:,} numbers, and at most {DENSE} x {DENSE} are looked at"
+        )
+    rows = max((leaf.shape[0] for leaf in jax.tree.leaves(_batch_shapes(program)) if leaf.shape), default=1)
+    most = max(SHARE * draws.num_steps * draws.num_chains, CHEAP / (rows * dimension))
+    for effort in EFFORTS:
+        if effort.evaluations(dimension) <= most:
+            return effort
+    return "the run is too short for its dimension: that would take as long as many of its steps"
+
+
+def _temperature(program: Program) -> float:
+    option = dict(program.kernel.config).get("temperature", 1.0)
+    return float(option.value if isinstance(option, Given) else option)
+
+
+def _batch_shapes(program: Program) -> PyTree:
+    size = getattr(program.source, "batch_size", None)
+    return None if size is None else jax.ShapeDtypeStruct((size,), np.float32)
+
+
+def _measure(program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effort) -> Local:
+    """Gradients at a few draws, and a little to both sides of them along every coordinate, on the same minibatches."""
+    points, slopes, gradients = effort
+    phi, spread = _some_draws(draws, points)
+    dimension = phi.shape[1]
+    reach = np.maximum(REACH * spread, 1e-3 * np.maximum(np.abs(phi).max(axis=0), 1e-3)).astype(phi.dtype)
+    # Jobs, axes (point, minibatch, coordinate, side); then those at the points themselves.
+    aside = np.array([1, -1], phi.dtype)[:, None] * (np.eye(dimension, dtype=phi.dtype) * reach)[:, None]
+    sides = np.broadcast_to(phi[:, None, None, None] + aside, (points, slopes, dimension, 2, dimension))
+    which, number = (x.ravel() for x in np.indices((points, slopes, dimension, 2))[:2])
+    at, on = (x.ravel() for x in np.indices((points, gradients)))
+    where = np.concatenate([sides.reshape(-1, dimension), phi[at]])
+    which, number = np.concatenate([which, at]), np.concatenate([number, on])
+    drift, scale = _drifts(program, feed, keys, draws, where, which * gradients + number, which)
+    ends, here = drift[: -len(at)].reshape(sides.shape), drift[-len(at) :].reshape(points, gradients, dimension)
+    width = (sides[..., 0, :] - sides[..., 1, :]).astype(float)
+    apart = np.diagonal(width, axis1=2, axis2=3).mean(axis=(0, 1))
+    hessian = -((ends[..., 0, :] - ends[..., 1, :]).mean(axis=(0, 1)) / apart[:, None])
+    centred = here - here.mean(axis=1, keepdims=True)
+    noise = np.einsum("pgi,pgj->ij", centred, centred) / (points * (gradients - 1))
+    return Local((hessian + hessian.T) / 2, noise, np.mean(here**2, axis=(0, 1)), scale.mean(axis=0))
+
+
+def _drifts(
+    program: Program, feed: Any, keys: Keys, draws: Draws, where: np.ndarray, numbers: np.ndarray, which: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What `_look` finds, the state of each chain serving its own draws: those of the place `which` among `_some_draws`."""
+    inner = (draws.state.estimator, draws.state.preconditioner)
+    like = jax.tree.map(lambda leaf: np.zeros(leaf.shape[2:], leaf.dtype), draws.phi)
+    words = np.asarray(jax.device_get(keys.batch))[0]
+    found = _look(program, like, where, numbers, which % draws.num_chains, inner, feed.arrays(0), words)
+    drift, scale = (np.asarray(x, float) for x in found)
+    return drift, scale
+
+
+def _some_draws(draws: Draws, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Flat proxies of the second half of the run, in turns from all the chains, and the sd of each number."""
+    chains = np.arange(points) % draws.num_chains
+    places = np.linspace(draws.num_draws - 1, draws.num_draws // 2, points).astype(int)
+    thin = max(1, draws.num_draws // SPREAD_DRAWS)
+    flat, spread = [], []
+    for leaf in jax.tree.leaves(draws.phi):
+        flat.append(np.stack([np.ravel(leaf[c, i]) for c, i in zip(chains, places, strict=True)]))
+        spread.append(np.std(np.asarray(leaf[:, ::thin], float), axis=(0, 1)).ravel())
+    return np.concatenate(flat, axis=1), np.concatenate(spread)
+
+
+@partial(jax.jit, static_argnums=0)
+def _look(
+    program: Program, like: PyTree, where: jax.Array, numbers: jax.Array, chains: jax.Array, inner: Any, arrays: PyTree,
+    words: jax.Array,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    """At each place of `where` the drift of the proxy and the preconditioner's scales.
+
+    On the minibatch of each of `numbers`, by what each of the `chains` knows. A gradient is all that is compiled.
+    """
+    kernel, source = program.kernel, program.source
+    key = Keys(words[None], words[None]).typed(source).batch[0]
+    temperature, preconditioner = _temperature(program), dict(kernel.config).get("preconditioner")
+
+    def one(inputs):
+        flat, number, chain = inputs
+        phi = trees.cut_like(like, flat)
+        theta = kernel.space.evaluation_point(phi)
+        # Far from the run's own, and an epoch apart: minibatches of one epoch share no rows.
+        plan = source.plan(key, (2**30 + _batches_per_epoch(program) * number)[None])
+        batch = source.fetch(arrays, jax.tree.map(lambda leaf: leaf[0], plan))
+        estimator, adapted = jax.tree.map(lambda leaf: leaf[chain], inner)
+        gradient, _ = kernel.estimator.estimate(estimator, theta, batch, False)
+        drift = kernel.space.pull_back(phi, theta, gradient.value, temperature)
+        scale = None if preconditioner is None else preconditioner.update(adapted, drift, theta)[0]
+        return _flat(drift), jnp.ones_like(flat) if scale is None else _flat(scale)
+
+    return lax.map(one, (where, numbers, chains))
+
+
+def _flat(tree: PyTree) -> jax.Array:
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def _batches_per_epoch(program: Program) -> int:
+    source = program.source
+    return -(-source._rows // source.batch_size) if isinstance(source, Epochs) else 1
+
+
+# -- what follows -------------------------------------------------------------------------------------------------
+
+
+def _judged(program: Program, names: list[str], found: Local, step_size: float) -> list[Note]:
+    from inbounds.diagnostics.prediction import UnstableError, predict
+
+    kernel = program.kernel
+    hessian = found.hessian
+
+    reasons: list[str] = []
+
+    def errors(size: float, noise: np.ndarray) -> np.ndarray | None:
+        """Of the sds; None without a stationary law."""
+        noise = _left_by_epochs(program, size, hessian, noise, found.scale)
+        try:
+            return predict(kernel, size, hessian, noise, found.scale).sd_ratio - 1
+        except UnstableError as unstable:
+            reasons.append(str(unstable))
+            return None
+
+    error = errors(step_size, found.noise)
+    if error is not None and np.max(np.abs(error)) <= OF_CORRELATION:
+        return []
+    better = _better_size(partial(errors, noise=found.noise), step_size)
+    advice = f"Try a step size of {better:.2g}" if better else "Try a much smaller step size"
+    if error is None:
+        return [
+            Note(
+                "step-size",
+                f"Steps of {step_size:.3g} let the chain settle in no law, by the curvature and the noise at its draws: {reasons[0]}. "
+                f"{advice}, or a larger batch.",
+            )
+        ]
+    if dict(kernel.config).get("noise_correction", False) is not False:
+        alone = errors(step_size, np.diag(np.diag(found.noise)))
+        ignored = np.abs(error if alone is None else error - alone)
+        wrong = (ignored > np.maximum(OF_CORRELATION, np.abs(error) / 2)) & (np.abs(error) > OF_CORRELATION)
+        if wrong.any():
+            return [
+                Note(
+                    "correlated-noise",
+                    "Noise correction takes the gradient noise of different coordinates for independent, and here it is not: the sds are "
+                    f"predicted to be off by {listed(names, error, wrong, '+.1%')}. {advice}, a larger batch, "
+                    "gradient=ib.gradients.control_variate(...), or leave `noise_correction` out.",
+                )
+            ]
+    wrong = np.abs(error) > TOLERATED
+    if not wrong.any():
+        return []
+    without = errors(step_size, np.zeros_like(found.noise))
+    off = f"the sds are predicted to be off by {listed(names, error, wrong, '+.2g' if error.max() > 10 else '+.1%')}"
+    if without is None or np.max(np.abs(without)) > np.max(np.abs(error)) / 2:
+        return [Note("step-size", f"Steps of {step_size:.3g} are too large for the curvature: {off}. {advice}.")]
+    return [
+        Note(
+            "gradient-noise",
+            f"Steps of {step_size:.3g} are too large for the noise of the minibatch gradients: {off}. {advice}, a larger batch, or "
+            "gradient=ib.gradients.control_variate(...).",
+        )
+    ]
+
+
+def _noisier_than_the_kernel(program: Program, names: list[str], found: Local, step_size: float) -> list[Note]:
+    """Where no Gaussian is like the posterior: noise of the gradients beyond what the kernel injects is too much for any law."""
+    if _batches_per_epoch(program) > 1:
+        return []
+    ratio = step_size * found.scale * np.diag(found.noise) / (2 * _temperature(program))
+    wrong = ratio > 1
+    if not wrong.any():
+        return []
+    return [
+        Note(
+            "gradient-noise",
+            f"Steps of {step_size:.3g} are too large for the noise of the minibatch gradients: it has {listed(names, ratio, wrong, '.2g')} times "
+            f"the variance of the noise that the kernel injects. Try a step size of {step_size / (10 * ratio.max()):.1g}, a larger batch, or "
+            "gradient=ib.gradients.control_variate(...), and the start that `ib.check` finds.",
+        )
+    ]
+
+
+def _spread_too_far(program: Program, feed: Any, keys: Keys, draws: Draws, names: list[str]) -> list[Note]:
+    """Where no Gaussian is like the posterior: E[-(phi - mean) G] is the temperature for every law, and more for draws that are too wide."""
+    phi, _ = _some_draws(draws, VIRIAL.points)
+    at, on = (x.ravel() for x in np.indices((VIRIAL.points, VIRIAL.gradients)))
+    drift, _ = _drifts(program, feed, keys, draws, phi[at], at * VIRIAL.gradients + on, at)
+    drift = drift.reshape(VIRIAL.points, VIRIAL.gradients, -1).mean(axis=1)
+    product = -(phi - phi.mean(axis=0, dtype=float)) * drift / _temperature(program)
+    virial, error = product.mean(axis=0), product.std(axis=0, ddof=1) / math.sqrt(VIRIAL.points)
+    wrong = (virial > MOST_VIRIAL) & (virial - 1 > 3 * error)
+    if not wrong.any():
+        return [_unknown("the curvature at its draws is not positive, so that no Gaussian is like this posterior")]
+    return [
+        Note(
+            "step-size",
+            "The steps are much too large, or the chains never came to the posterior: its slope at the draws says that they lie too far "
+            f"out, the sds by factors of about {listed(names, np.sqrt(np.maximum(virial, 0)), wrong, '.2g')}. Try a step size a hundred times "
+            "smaller, a larger batch, and the start that `ib.check` finds.",
+        )
+    ]
+
+
+def _better_size(errors: Any, step_size: float) -> float | None:
+    """The largest step size, by factors of two, at which no sd is off by more than half of what is tolerated."""
+    for halvings in range(1, 25):
+        size = step_size / 2**halvings
+        error = errors(size)
+        if error is not None and np.max(np.abs(error)) <= OF_CORRELATION:
+            return size
+    return None
+
+
+def _left_by_epochs(
+    program: Program, step_size: float, hessian: np.ndarray, noise: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """The covariance of independent noise that does as much as that of shuffled epochs, whose sum over an epoch is zero.
+
+    In the principal axes, where the chain forgets at a rate of its own along each.
+    """
+    epoch = _batches_per_epoch(program)
+    if epoch == 1:
+        return noise
+    root = np.sqrt(scale)
+    curvatures, axes = np.linalg.eigh(root[:, None] * hessian * root)
+    rates = step_size * curvatures
+    if program.kernel.name in ("baoab", "sgnht"):  # they turn round before they forget
+        rates = np.sqrt(2 * rates)
+    share = _share_left((rates[:, None] + rates) / 2 * epoch)
+    inside = axes.T @ (root[:, None] * noise * root) @ axes * share
+    return (axes @ inside @ axes.T) / root[:, None] / root
+
+
+def _share_left(turns: np.ndarray) -> np.ndarray:
+    """Variance that noise of zero sum over an epoch leaves, over that of independent noise.
+
+    Of x' = -x + noise, averaged over the epoch; `turns` is the length of the epoch in units of the time of forgetting.
+    """
+    t = np.maximum(turns, 1e-6)
+    start = np.where(t < 1e-2, t**2 / 12, 1 - 2 / t * np.tanh(t / 2))  # at the ends of epochs
+    forgotten = -np.expm1(-2 * t) / (2 * t)  # the mean of exp(-2 s)
+    bridge = 2 / t * (1 - 2 * -np.expm1(-t) / t + forgotten)  # the mean of (2 / t) (1 - exp(-s))^2
+    exact = start * forgotten + (1 - forgotten) - bridge
+    return np.clip(np.where(t < 1e-2, t / 3, exact), 0.0, 1.0)
+
+
+def _frozen_too_early(program: Program, names: list[str], found: Local) -> list[Note]:
+    adaptive = dict(program.kernel.config).get("preconditioner")
+    adaptive = adaptive.inner if isinstance(adaptive, OneStepLate) else adaptive
+    if not isinstance(adaptive, RMSprop):
+        return []
+    ratio = found.scale * (adaptive.damping + np.sqrt(found.square))
+    stale = np.abs(np.log(ratio)) > math.log(STALE)
+    if not stale.any():
+        return []
+    return [
+        Note(
+            "frozen-adaptation",
+            "The preconditioner was frozen while it still moved: its scales are "
+            f"{listed(names, ratio, stale, '.3g')} times those that it would find now. Give it a longer `adapt_steps`, and start where the "
+            "draws are, not at the mode.",
+        )
+    ]
