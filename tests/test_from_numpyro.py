@@ -12,6 +12,9 @@ from numpyro.infer.util import log_density
 
 import inbounds as ib
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 GENERATOR = np.random.default_rng(0)
 N, GROUPS = 24, 3
 X = GENERATOR.normal(size=(N, 2)).astype(np.float32)

@@ -10,6 +10,9 @@ import inbounds as ib
 from inbounds.gradients import full_gradient
 from tests.models_for_tests import linear_regression, poisson_rates
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 THETA = {"rate": jnp.array([2.0, 1.5]), "mix": jnp.array(0.3)}
 CENTER = {"rate": jnp.array([2.5, 1.2]), "mix": jnp.array(0.4)}
 FACTORIES = {

@@ -7,6 +7,9 @@ import pytest
 
 import inbounds as ib
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 POSTERIOR = ib.Posterior({"x": dist.Normal(0.0, 1.0)})
 WIDE = ib.Posterior({"x": dist.Normal(0.0, 1.0).expand([5_000])})  # past the limit of the small loop
 

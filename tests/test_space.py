@@ -10,6 +10,9 @@ from numpyro.distributions import constraints
 import inbounds as ib
 from inbounds.space import Space
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 SUPPORTS = {
     "rate": constraints.positive,
     "mix": constraints.unit_interval,

@@ -332,7 +332,9 @@ def _supports_of(priors: PyTree) -> PyTree:
     return jax.tree.map(lambda prior: prior.support, priors, is_leaf=is_distribution)
 
 
-MOST_ON_HOST = 2**16  # numbers of a start that is drawn on the host
+MOST_ON_HOST = (
+    2**20
+)  # numbers of a start that is drawn on the host: XLA's Gamma and its sort take minutes where NumPy takes seconds
 # Priors that NumPy draws from: (generator, prior, shape) -> draws.
 ON_HOST: dict[type, Callable[[np.random.Generator, Any, tuple], np.ndarray]] = {
     dist.Beta: lambda g, p, shape: g.beta(p.concentration1, p.concentration0, shape),

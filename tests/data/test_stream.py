@@ -15,6 +15,9 @@ from inbounds.data import pieces as pieces_module
 from inbounds.data.catalog import DataError
 from inbounds.data.stream import MappedEpochs, StreamedBatches
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("grain")

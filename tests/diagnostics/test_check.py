@@ -16,6 +16,9 @@ from inbounds.diagnostics import stationary
 from inbounds.diagnostics.check import EDGES, _edge, _transforms
 from tests.models_for_tests import linear_regression, noisy
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 COUNTS = np.random.default_rng(0).poisson(3.0, size=60).astype(np.float32)
 
 

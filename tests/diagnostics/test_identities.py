@@ -13,6 +13,9 @@ from inbounds.diagnostics.identities import proxy_scores, standard_error
 from inbounds.gradients import full_gradient
 from tests.models_for_tests import linear_regression, noisy
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 STEP = 0.4
 
 
@@ -46,6 +49,28 @@ def test_a_chain_that_has_not_settled_is_found_out():
     assert abs(found.drift_z[0]) > 10
     assert found.names == ["x[0]", "x[1]"]
     assert "NOT settled" in str(found)
+
+
+def test_chains_that_never_meet_have_not_settled_though_each_has_no_drift():
+    law = ib.Posterior(
+        log_prior=lambda t: jnp.logaddexp(-((t["x"] - 10) ** 2), -((t["x"] + 10) ** 2)),
+        supports={"x": dist.constraints.real},
+    )
+    either = {"init": lambda key: {"x": 10 * jnp.sign(jax.random.normal(key, ()))}}
+    found = ib.diagnostics.identities(ib.sample(ib.sgld(law), 0.1, 2_000, num_chains=4, progress=False, **either))
+    assert found.has_no_drift
+    assert not found.settled
+    assert "NOT known to have settled" in str(found)
+    assert "THE CHAINS DO NOT AGREE" in str(found)
+    assert "not settled: R-hat" in found._repr_html_()
+
+
+def test_few_effective_draws_settle_nothing():
+    kernel = ib.sgld(ib.Posterior({"x": dist.Normal(0.0, 1.0)}))
+    assert not ib.diagnostics.identities(ib.sample(kernel, 0.1, 50, progress=False)).settled
+    found = ib.diagnostics.identities(ib.sample(kernel, 1e-3, 2_000, num_chains=2, progress=False))
+    assert not found.settled
+    assert any("effective sample size" in note for note in found.notes)
 
 
 def test_minibatch_gradients_serve_and_the_running_mean_can_be_plotted():

@@ -11,6 +11,9 @@ from experiments.targets import TARGETS
 from inbounds.diagnostics import imq_stein_matrix, stein_discrepancy
 from tests.models_for_tests import noisy
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 
 def test_the_stein_kernel_is_that_of_automatic_differentiation():
     generator = np.random.default_rng(0)

@@ -14,6 +14,9 @@ import jax
 import numpy as np
 import pytest
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 NAMES = ["gamma_regression", "hierarchical", "inclusion", "logistic_regression", "mixture"]
 
@@ -23,7 +26,8 @@ def test_a_worked_model_runs_as_a_script_and_makes_its_picture(tmp_path):
     script = str(EXAMPLES / "gamma_regression.py")
     # Other workers write to the compilation cache meanwhile: what is half written is no error (pyproject.toml).
     cache = "ignore:Error reading persistent compilation cache entry:UserWarning"
-    command = [sys.executable, "-W", "error::UserWarning", "-W", cache, script, "--small", "--out", str(tmp_path)]
+    short = "ignore:The draws of this run:UserWarning"
+    command = [sys.executable, "-W", "error::UserWarning", "-W", cache, "-W", short, script, "--small", "--out", str(tmp_path)]
     quick = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=quick)
     assert run.returncode == 0, run.stderr[-2_000:]

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 

@@ -10,6 +10,9 @@ from experiments.nmf_page import claims_of
 from experiments.results import Results
 from inbounds.data.generated_ratings import generate_ratings
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 SMALL = {"num_users": 60, "num_items": 50, "num_ratings": 1_500, "half_stars": False}
 
 

@@ -12,6 +12,9 @@ import inbounds as ib
 from inbounds.preconditioners import scaled_by_itself
 from tests.models_for_tests import poisson_rates
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 EPS = 0.07
 GAMMA = ib.Posterior({"x": dist.Gamma(0.5, 2.0)})
 CORV = {"sgld": ib.sgld, "leimkuhler_matthews": ib.leimkuhler_matthews, "baoab": ib.baoab, "sgnht": ib.sgnht}

@@ -28,6 +28,9 @@ from inbounds.models.binary_network import (
     translated_beta,
 )
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 ROOT = Path(__file__).parents[2]
 TRAIN, TEST = synthetic_digits(1_500, seed=0, size=12), synthetic_digits(500, seed=1, size=12)
 LABELS = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])

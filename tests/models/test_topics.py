@@ -14,6 +14,9 @@ from inbounds.data.bag_of_words import BagOfWords, synthetic_documents
 from inbounds.models.topics import LDA, TopicModel, completion_perplexity, halved, padded
 from tests.models_for_tests import compilations
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 CORPUS = synthetic_documents(240, topics=3, words=40, length=60, seed=1)
 TRAIN, TEST = CORPUS.counts[:180], CORPUS.counts[180:]
 QUICK = dict(doc_topic_prior=0.1, topic_word_prior=0.1, batch_size=60, max_iter=40, draws=10, progress=False)

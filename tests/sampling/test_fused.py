@@ -18,7 +18,10 @@ from inbounds.sampling.fused import Fused, normals
 from inbounds.sampling.program import Program
 
 pytest.importorskip("jax.experimental.pallas.triton", reason="this JAX has no Triton")
-pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning"),  # short on purpose
+]
 
 SIZE = 2_500  # neither a whole number of blocks nor of halves
 HALF_LINE = ("softplus", "icll", "integrated_probit", "exp")

@@ -12,7 +12,10 @@ from inbounds.sampling import arithmetic, fused
 
 from .test_fused import assert_same, bare, both_ways, kernels_in, lowered_for_gpus, ratings, regression, run
 
-pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning"),  # short on purpose
+]
 
 ROWS, COUNT = 90, 50
 

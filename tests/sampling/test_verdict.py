@@ -124,7 +124,7 @@ def test_mass_at_a_bound_is_noted_with_its_share():
     below = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 40, progress=False)
     assert below._at_bounds() == []
     below = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 40, progress=False)
-    below.phi["x"][:, :10] = -1e3
+    below.phi["x"][:, :10] = -1e3  # before theta is made from it
     assert below._at_bounds()[0].section == "bounds"
 
 

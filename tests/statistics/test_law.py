@@ -15,6 +15,9 @@ from inbounds.diagnostics.weak_error import stationary
 from tests.models_for_tests import linear_regression
 from tests.statistics.four import CHAINS, FOUR, chains, posterior, transforms, z_score
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 
 @pytest.mark.parametrize(
     ("scheme", "corrected"),

@@ -9,6 +9,9 @@ from experiments.targets import TARGETS
 from inbounds.diagnostics.distances import total_variation
 from tests.models_for_tests import noisy
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 GAMMA = TARGETS["gamma-0.5-0.5"]
 
 

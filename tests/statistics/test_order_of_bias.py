@@ -10,6 +10,9 @@ from experiments.targets import TARGETS
 from inbounds.diagnostics.weak_error import fitted_slope, stationary
 from tests.statistics.four import FOUR, chains, posterior
 
+# Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 SCHEMES = {
     "euler": (dict(scheme="euler", noise_sd=1.0), (0.9, 1.15)),
     "leimkuhler_matthews": (dict(scheme="leimkuhler_matthews"), (1.8, 2.5)),

@@ -382,7 +382,9 @@ def next_to(theta: np.ndarray, end: np.ndarray, direction: int) -> np.ndarray:
         return np.zeros(theta.shape, bool)
     end = np.broadcast_to(end.astype(theta.dtype), theta.shape[2:])
     nearest = np.nextafter(end, np.asarray(direction * np.inf, theta.dtype))
-    tiny = np.where(end == 0, direction * np.finfo(theta.dtype).tiny, nearest)
+    tiny = np.where(
+        end == 0, 4 * direction * np.finfo(theta.dtype).tiny, nearest
+    )  # transforms keep off what is flushed to 0
     return theta <= tiny if direction > 0 else theta >= tiny
 
 

@@ -52,6 +52,7 @@ EFFORTS = (Effort(8, 4, 24), Effort(4, 1, 12))  # few, since each is compiled
 
 VIRIAL = Effort(64, 0, 4)
 MOST_VIRIAL = 2.0  # of a law that is 1; draws and noise are few
+FAR = 15
 
 
 class Local(NamedTuple):
@@ -301,9 +302,9 @@ def _noisier_than_the_kernel(program: Program, names: list[str], found: Local, s
     return [
         Note(
             "gradient-noise",
-            f"Steps of {step_size:.3g} are too large for the noise of the minibatch gradients: it has {listed(names, ratio, wrong, '.2g')} times "
-            f"the variance of the noise that the kernel injects. Try a step size of {step_size / (10 * ratio.max()):.1g}, a larger batch, or "
-            "gradient=ib.gradients.control_variate(...), and the start that `ib.check` finds.",
+            f"Steps of {step_size:.3g} are too large for the noise of the minibatch gradients: it has {listed(names, ratio, wrong, '.2g')} "
+            f"times the variance of the noise that the kernel injects. Try a step size of {step_size / (10 * ratio.max()):.1g}, a larger "
+            "batch, or gradient=ib.gradients.control_variate(...), and the start that `ib.check` finds.",
         )
     ]
 
@@ -316,7 +317,8 @@ def _spread_too_far(program: Program, feed: Any, keys: Keys, draws: Draws, names
     drift = drift.reshape(VIRIAL.points, VIRIAL.gradients, -1).mean(axis=1)
     product = -(phi - phi.mean(axis=0, dtype=float)) * drift / _temperature(program)
     virial, error = product.mean(axis=0), product.std(axis=0, ddof=1) / math.sqrt(VIRIAL.points)
-    wrong = (virial > MOST_VIRIAL) & (virial - 1 > 3 * error)
+    far = virial > FAR * MOST_VIRIAL  # there a few draws have most of the mean, and of its error
+    wrong = (virial > MOST_VIRIAL) & (virial - 1 > np.where(far, 1.3, 3.0) * error)
     if not wrong.any():
         return [_unknown("the curvature at its draws is not positive, so that no Gaussian is like this posterior")]
     return [

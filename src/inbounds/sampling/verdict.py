@@ -61,7 +61,7 @@ def too_short(draws: int) -> list[Note]:
 
 def chains_agree(names: Sequence[str], found: Convergence, chains: int, draws: int) -> list[Note]:
     """Notes on R-hat, on effective sample sizes and on drift, for all the numbers of a run together."""
-    notes = []
+    notes: list[Note] = []
     known = np.isfinite(found.ess)
     if not known.any():
         return notes
