@@ -27,7 +27,19 @@ def test_a_worked_model_runs_as_a_script_and_makes_its_picture(tmp_path):
     # Other workers write to the compilation cache meanwhile: what is half written is no error (pyproject.toml).
     cache = "ignore:Error reading persistent compilation cache entry:UserWarning"
     short = "ignore:The draws of this run:UserWarning"
-    command = [sys.executable, "-W", "error::UserWarning", "-W", cache, "-W", short, script, "--small", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-W",
+        "error::UserWarning",
+        "-W",
+        cache,
+        "-W",
+        short,
+        script,
+        "--small",
+        "--out",
+        str(tmp_path),
+    ]
     quick = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=quick)
     assert run.returncode == 0, run.stderr[-2_000:]

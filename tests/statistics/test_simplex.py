@@ -9,6 +9,9 @@ from scipy import special
 import inbounds as ib
 from tests.statistics.four import z_score
 
+# The law of these runs is looked at in other ways.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 CHAINS = 256
 COUNTS = {
     "falling": [120, 60, 15, 3, 2],
