@@ -22,7 +22,7 @@ from inbounds.preconditioners import OneStepLate, RMSprop
 from inbounds.sampling.program import Keys, Program
 from inbounds.sampling.summary import labels
 from inbounds.sampling.verdict import Note, listed
-from inbounds.trees import Given, PyTree, variable_name
+from inbounds.trees import PyTree, variable_name
 
 if TYPE_CHECKING:
     from inbounds.sampling.draws import Draws
@@ -120,7 +120,7 @@ def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
         return f"nothing is known of what {kernel.name} does to a Gaussian"
     if not isinstance(feed, Held):
         return "the data are read from disk as a stream"
-    if not _temperature(program) > 0:
+    if not float(kernel.temperature) > 0:
         return "at temperature 0 there is no law to compare with"
     if dimension > DENSE:
         return (
@@ -132,11 +132,6 @@ def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
         if effort.evaluations(dimension) <= most:
             return effort
     return "the run is too short for its dimension: that would take as long as many of its steps"
-
-
-def _temperature(program: Program) -> float:
-    option = dict(program.kernel.config).get("temperature", 1.0)
-    return float(option.value if isinstance(option, Given) else option)
 
 
 def _batch_shapes(program: Program) -> PyTree:
@@ -174,7 +169,8 @@ def _drifts(
     inner = (draws.state.estimator, draws.state.preconditioner)
     like = jax.tree.map(lambda leaf: np.zeros(leaf.shape[2:], leaf.dtype), draws.phi)
     words = np.asarray(jax.device_get(keys.batch))[0]
-    found = _look(program, like, where, numbers, which % draws.num_chains, inner, feed.arrays(0), words)
+    look = program.kernel.posterior.compiled.of(_look, program)
+    found = look(program.kernel.arrays, like, where, numbers, which % draws.num_chains, inner, feed.arrays(0), words)
     drift, scale = (np.asarray(x, float) for x in found)
     return drift, scale
 
@@ -191,18 +187,16 @@ def _some_draws(draws: Draws, points: int) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(flat, axis=1), np.concatenate(spread)
 
 
-@partial(jax.jit, static_argnums=0)
 def _look(
-    program: Program, like: PyTree, where: jax.Array, numbers: jax.Array, chains: jax.Array, inner: Any, arrays: PyTree,
+    program: Program, of_kernel: tuple, like: PyTree, where: jax.Array, numbers: jax.Array, chains: jax.Array, inner: Any, arrays: PyTree,
     words: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """At each place of `where` the drift of the proxy and the preconditioner's scales.
 
     On the minibatch of each of `numbers`, by what each of the `chains` knows. A gradient is all that is compiled.
     """
-    kernel, source = program.kernel, program.source
+    kernel, source = program.kernel.with_arrays(of_kernel), program.source
     key = Keys(words[None], words[None]).typed(source).batch[0]
-    temperature, preconditioner = _temperature(program), dict(kernel.config).get("preconditioner")
 
     def one(inputs):
         flat, number, chain = inputs
@@ -213,8 +207,8 @@ def _look(
         batch = source.fetch(arrays, jax.tree.map(lambda leaf: leaf[0], plan))
         estimator, adapted = jax.tree.map(lambda leaf: leaf[chain], inner)
         gradient, _ = kernel.estimator.estimate(estimator, theta, batch, False)
-        drift = kernel.space.pull_back(phi, theta, gradient.value, temperature)
-        scale = None if preconditioner is None else preconditioner.update(adapted, drift, theta)[0]
+        drift = kernel.space.pull_back(phi, theta, gradient.value, kernel.temperature)
+        scale, _ = kernel.preconditioner.update(adapted, drift, theta)
         return _flat(drift), jnp.ones_like(flat) if scale is None else _flat(scale)
 
     return lax.map(one, (where, numbers, chains))
@@ -262,7 +256,7 @@ def _judged(program: Program, names: list[str], found: Local, step_size: float) 
                 f"{advice}, or a larger batch.",
             )
         ]
-    if dict(kernel.config).get("noise_correction", False) is not False:
+    if "clamped" in kernel.reports:
         alone = errors(step_size, np.diag(np.diag(found.noise)))
         ignored = np.abs(error if alone is None else error - alone)
         wrong = (ignored > np.maximum(OF_CORRELATION, np.abs(error) / 2)) & (np.abs(error) > OF_CORRELATION)
@@ -295,7 +289,7 @@ def _noisier_than_the_kernel(program: Program, names: list[str], found: Local, s
     """Where no Gaussian is like the posterior: noise of the gradients beyond what the kernel injects is too much for any law."""
     if _batches_per_epoch(program) > 1:
         return []
-    ratio = step_size * found.scale * np.diag(found.noise) / (2 * _temperature(program))
+    ratio = step_size * found.scale * np.diag(found.noise) / (2 * float(program.kernel.temperature))
     wrong = ratio > 1
     if not wrong.any():
         return []
@@ -315,7 +309,7 @@ def _spread_too_far(program: Program, feed: Any, keys: Keys, draws: Draws, names
     at, on = (x.ravel() for x in np.indices((VIRIAL.points, VIRIAL.gradients)))
     drift, _ = _drifts(program, feed, keys, draws, phi[at], at * VIRIAL.gradients + on, at)
     drift = drift.reshape(VIRIAL.points, VIRIAL.gradients, -1).mean(axis=1)
-    product = -(phi - phi.mean(axis=0, dtype=float)) * drift / _temperature(program)
+    product = -(phi - phi.mean(axis=0, dtype=float)) * drift / float(program.kernel.temperature)
     virial, error = product.mean(axis=0), product.std(axis=0, ddof=1) / math.sqrt(VIRIAL.points)
     far = virial > FAR * MOST_VIRIAL  # there a few draws have most of the mean, and of its error
     wrong = (virial > MOST_VIRIAL) & (virial - 1 > np.where(far, 1.3, 3.0) * error)
@@ -375,7 +369,7 @@ def _share_left(turns: np.ndarray) -> np.ndarray:
 
 
 def _frozen_too_early(program: Program, names: list[str], found: Local) -> list[Note]:
-    adaptive = dict(program.kernel.config).get("preconditioner")
+    adaptive: Any = program.kernel.preconditioner
     adaptive = adaptive.inner if isinstance(adaptive, OneStepLate) else adaptive
     if not isinstance(adaptive, RMSprop):
         return []
