@@ -98,19 +98,30 @@ def test_the_halves_of_a_batch_make_the_estimate_of_the_whole(route, size):
     np.testing.assert_allclose(found.differences["w"][0], expected, rtol=1e-4)
 
 
-def test_the_noise_is_the_smoothed_square_of_the_differences():
-    """With bias correction, whatever the first of them weighs."""
+@pytest.mark.parametrize("variance", ["halves", "successive"])
+def test_the_noise_is_the_smoothed_square_of_the_differences(variance):
+    """With bias correction, from the first difference on: of successive gradients that is the second step's."""
     posterior, _, _ = linear_regression(rows=60, columns=2)
-    kernel = ib.sgld(posterior, noise_correction=True, gradient=ib.gradients.minibatch(smoothing=0.7))
-    state, squares = kernel.init({"w": np.zeros(2)}), []
+    kernel = ib.sgld(
+        posterior, noise_correction=True, gradient=ib.gradients.minibatch(variance=variance, smoothing=0.7)
+    )
+    state, squares, before = kernel.init({"w": np.zeros(2)}), [], None
     for step in range(4):
-        batch = {name: jnp.asarray(x[5 * step : 5 * step + 5]) for name, x in posterior.data.items()}
-        squares.append(kernel.estimator.estimate(None, kernel.position(state), batch, True)[0].differences["w"][0] ** 2)
-        state, info = kernel.step(jax.random.key(step), state, batch, 1e-4)
-        weights = 0.7 ** np.arange(step, -1, -1)
-        assert float(info.noise_variance) == pytest.approx(
-            np.average(squares, axis=0, weights=weights).mean(), rel=1e-4
+        batch = {name: jnp.asarray(x[5 * step : 5 * step + 6]) for name, x in posterior.data.items()}
+        theta = kernel.position(state)
+        first, second, whole = (
+            kernel.estimator.gradient(None, theta, {name: x[rows] for name, x in batch.items()})["w"]
+            for rows in (slice(3), slice(3, None), slice(None))
         )
+        if variance == "halves":
+            squares.append((first - second) ** 2 / 4)
+        elif before is not None:
+            squares.append((whole - before) ** 2 / 2)
+        before = whole
+        state, info = kernel.step(jax.random.key(step), state, batch, 1e-4)
+        weights = 0.7 ** np.arange(len(squares))[::-1]
+        expected = np.average(squares, axis=0, weights=weights).mean() if squares else 0
+        assert float(info.noise_variance) == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_control_variate_near_the_mode_is_less_noisy():

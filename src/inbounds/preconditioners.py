@@ -28,7 +28,7 @@ class Preconditioner(Protocol):
 
     def init(self, phi: PyTree) -> Any: ...
 
-    def update(self, state: Any, drift: PyTree, theta: PyTree) -> tuple[PyTree | None, Any]: ...
+    def update(self, state: Any, drift: PyTree, theta: PyTree, step_size: jax.Array) -> tuple[PyTree | None, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class NoPreconditioner:
     def init(self, phi: PyTree) -> None:
         return None
 
-    def update(self, state: None, drift: PyTree, theta: PyTree) -> tuple[None, None]:
+    def update(self, state: None, drift: PyTree, theta: PyTree, step_size: jax.Array) -> tuple[None, None]:
         return None, None
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class Constant:
     def init(self, phi: PyTree) -> PyTree:
         return spread(self.scale, phi, "A preconditioner")
 
-    def update(self, state: PyTree, drift: PyTree, theta: PyTree) -> tuple[PyTree, PyTree]:
+    def update(self, state: PyTree, drift: PyTree, theta: PyTree, step_size: jax.Array) -> tuple[PyTree, PyTree]:
         return state, state
 
     # By identity, as other arrays among a kernel's options: the same scales given again compile nothing.
@@ -78,7 +78,7 @@ class Conditional:
     def init(self, phi: PyTree) -> None:
         return None
 
-    def update(self, state: None, drift: PyTree, theta: PyTree) -> tuple[PyTree, None]:
+    def update(self, state: None, drift: PyTree, theta: PyTree, step_size: jax.Array) -> tuple[PyTree, None]:
         if own := scaled_by_itself(self.scale, theta):
             raise ValueError(
                 f"The scale of {own[0]!r} depends on {own[0]!r}: the chain would need another drift term. Let it depend on the "
@@ -90,35 +90,66 @@ class Conditional:
 class RMSpropState(NamedTuple):
     steps: jax.Array
     square: PyTree
+    limit: jax.Array  # no scale is larger
+    halfway: PyTree  # the scales at half of the adaptation
 
 
 @dataclass(frozen=True)
 class RMSprop:
-    r"""$M = 1 / (\lambda + \sqrt{v})$ with $v$ the running mean of squared drifts (Li et al. 2016), frozen in the end."""
+    r"""$M = 1 / (\lambda + \sqrt{v})$ with $v$ the running mean of squared drifts (Li et al. 2016), frozen in the end.
+
+    In the first steps $M$ is at most $\epsilon 2^t$ as well. At a mode the drift says nothing of the scale: it is zero. A noise of
+    amplitude $\sqrt{2 \epsilon / \lambda}$ would throw the chain out of sight, and the drift, normalised, leads back by some $\epsilon$
+    a step. With $M = \epsilon$ the noise moves no further than the drift can, and doubled step by step $M$ comes to what it will
+    be before long: a step size with which $\epsilon M$ is stable is between $M$ and some thousandth of it.
+    """
 
     adapt_steps: int
     decay: float = 0.99
     damping: float = 1e-5
 
     def init(self, phi: PyTree) -> RMSpropState:
-        return RMSpropState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, phi))
+        zeros = jax.tree.map(jnp.zeros_like, phi)
+        return RMSpropState(jnp.zeros((), jnp.int32), zeros, jnp.zeros((), jax.tree.leaves(phi)[0].dtype), zeros)
 
-    def update(self, state: RMSpropState, drift: PyTree, theta: PyTree) -> tuple[PyTree, RMSpropState]:
+    def update(
+        self, state: RMSpropState, drift: PyTree, theta: PyTree, step_size: jax.Array
+    ) -> tuple[PyTree, RMSpropState]:
         adapting = state.steps < self.adapt_steps
         square = jax.tree.map(
             lambda v, g: jnp.where(adapting, self.decay * v + (1 - self.decay) * jnp.square(g), v), state.square, drift
         )
         steps = jnp.minimum(state.steps + 1, self.adapt_steps)
-        dtype = jax.tree.leaves(square)[0].dtype
-        weight = 1 - jnp.power(jnp.asarray(self.decay, dtype), steps.astype(dtype))
-        scale = jax.tree.map(lambda v: 1 / (self.damping + jnp.sqrt(v / weight)), square)
-        return scale, RMSpropState(steps, square)
+        limit = jnp.where(adapting, jnp.maximum(2 * state.limit, step_size.astype(state.limit.dtype)), state.limit)
+        scale = self._scale(square, steps, limit)
+        at_half = adapting & (steps == (self.adapt_steps + 1) // 2)
+        halfway = jax.tree.map(lambda m, old: jnp.where(at_half, m, old), scale, state.halfway)
+        return scale, RMSpropState(steps, square, limit, halfway)
+
+    def _scale(self, square: PyTree, steps: jax.Array, limit: jax.Array) -> PyTree:
+        weight = 1 - jnp.power(jnp.asarray(self.decay, limit.dtype), steps.astype(limit.dtype))
+        return jax.tree.map(lambda v: jnp.minimum(1 / (self.damping + jnp.sqrt(v / weight)), limit), square)
+
+    def moved(self, state: RMSpropState) -> PyTree:
+        """By what factor each scale grew over the second half of the adaptation: far from 1, it was frozen while it moved.
+
+        Of one chain, or of many with a leading axis, once they have adapted: `moved(draws.state.preconditioner)`.
+        """
+
+        def of_one(state):
+            return jax.tree.map(jnp.divide, self._scale(state.square, state.steps, state.limit), state.halfway)
+
+        for _ in range(state.steps.ndim):
+            of_one = jax.vmap(of_one)
+        return of_one(state)
 
 
 def rmsprop(adapt_steps: int, decay: float = 0.99, damping: float = 1e-5) -> RMSprop:
     """RMSprop scales, learnt during the first `adapt_steps` steps and constant from then on.
 
-    Draws from the adapting phase do not follow the target: let `burn_in` cover it (`sample` insists on that).
+    Draws from the adapting phase do not follow the target: let `burn_in` cover it (`sample` insists on that). The scales are
+    those of the last `1 / (1 - decay)` steps or so: let `adapt_steps` be several times as many, and long enough for the chain
+    to come from its start to where the mass is.
     """
     if adapt_steps < 1 or not 0 < decay < 1 or damping <= 0:
         raise ValueError(
@@ -145,11 +176,14 @@ class OneStepLate:
     def init(self, phi: PyTree) -> LateState:
         return LateState(jnp.zeros((), bool), self.inner.init(phi))
 
-    def update(self, state: LateState, drift: PyTree, theta: PyTree) -> tuple[PyTree, LateState]:
-        scale, inner = self.inner.update(state.inner, drift, theta)
+    def update(self, state: LateState, drift: PyTree, theta: PyTree, step_size: jax.Array) -> tuple[PyTree, LateState]:
+        scale, inner = self.inner.update(state.inner, drift, theta, step_size)
         scale = jax.tree.map(lambda m: jnp.where(state.started, m, 0), scale)
         inner = jax.tree.map(lambda new, old: jnp.where(state.started, new, old), inner, state.inner)
         return scale, LateState(jnp.ones((), bool), inner)
+
+    def moved(self, state: LateState) -> PyTree:
+        return self.inner.moved(state.inner)  # type: ignore[attr-defined]
 
 
 def one_step_late(preconditioner: Preconditioner) -> Preconditioner:

@@ -10,7 +10,7 @@ import pytest
 
 import inbounds as ib
 from inbounds.preconditioners import scaled_by_itself
-from tests.models_for_tests import poisson_rates
+from tests.models_for_tests import linear_regression, poisson_rates
 
 # Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
 pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
@@ -104,6 +104,77 @@ def test_a_preconditioner_scales_step_and_noise():
     np.testing.assert_allclose(run(ib.sgld(GAMMA, preconditioner={"x": 0.3}), NOISES), expected, rtol=2e-5)
 
 
+M, V, T = 0.3, 60.0, 0.7  # a preconditioner, a variance of the gradient noise, a temperature: all at once
+OPTIONS = {"preconditioner": {"x": M}, "temperature": T}
+
+
+def tempered(phi):
+    """The drift at temperature T: it is only the density that is raised to the power 1 / T."""
+    return drift(phi) - (1 - T) * (1 - slope(phi))
+
+
+def test_sgld_with_every_option_is_its_equation():
+    phi, expected = PHI0, []
+    for z in NOISES:
+        left = 2 * EPS * M * T - (EPS * M * slope(phi)) ** 2 * V
+        phi = phi + EPS * M * tempered(phi) + np.sqrt(left) * z
+        expected.append(phi)
+    np.testing.assert_allclose(run(ib.sgld(GAMMA, noise_correction=V, **OPTIONS), NOISES), expected, rtol=2e-5)
+
+
+def test_leimkuhler_matthews_with_every_option_is_its_equation():
+    y, eta, phi, expected = PHI0, 0.0, PHI0, []
+    for z in NOISES:
+        left = 2 * EPS * M * T - (EPS * M * slope(y)) ** 2 * V
+        y = y + EPS * M * tempered(phi) + np.sqrt(left) * eta
+        phi, eta = y + np.sqrt(EPS * M * T / 2) * z, z
+        expected.append(phi)
+    kernel = ib.leimkuhler_matthews(GAMMA, noise_correction=V, **OPTIONS)
+    np.testing.assert_allclose(run(kernel, NOISES), expected, rtol=2e-5)
+
+
+def test_baoab_with_every_option_is_its_splitting():
+    """The noise of a step is that of the gradient at its beginning, the first half of which the O step damps and the second not."""
+    h = np.sqrt(2 * EPS)
+    keep, unit = np.exp(-1.5 * h), np.sqrt(M)
+    phi, v, force, variance, expected = PHI0, 0.0, 0.0, 0.0, []
+    for z in NOISES:
+        v += h / 2 * unit * force
+        phi += h / 2 * unit * v
+        v = keep * v + np.sqrt((1 - keep**2) * T - keep**2 * h**2 * M * variance) * z
+        phi += h / 2 * unit * v
+        force, variance = tempered(phi), slope(phi) ** 2 * V
+        v += h / 2 * unit * force
+        expected.append(phi)
+    np.testing.assert_allclose(
+        run(ib.baoab(GAMMA, friction=1.5, noise_correction=V, **OPTIONS), NOISES), expected, rtol=2e-5
+    )
+
+
+@pytest.mark.parametrize(("friction", "mass"), [(1.5, 0.5), (1e-4, 1e12)], ids=["moving", "thermostat near zero"])
+def test_sgnht_is_its_splitting(friction, mass):
+    """Two coordinates share the thermostat, which answers to their mean energy in two halves of a step."""
+    posterior = ib.Posterior({"x": dist.Gamma(0.5, 2.0).expand([2])})
+    kernel = ib.sgnht(posterior, friction=friction, thermal_mass=mass, **OPTIONS)
+    start = np.array([0.4, 0.9])
+    h, unit = np.sqrt(2 * EPS), np.sqrt(M)
+    phi, v, force, xi = np.log(np.expm1(start)), np.zeros(2), np.zeros(2), friction
+    state = kernel.init({"x": start})
+    for z in np.array([NOISES, NOISES[::-1]]).T:
+        state, _ = kernel.update({"x": jnp.asarray(z, jnp.float32)}, state, None, EPS)
+        v = v + h / 2 * unit * force
+        phi = phi + h / 2 * unit * v
+        xi = xi + h / 2 * (np.mean(v**2) - T) / mass
+        v = np.exp(-xi * h) * v + np.sqrt(friction * T * -np.expm1(-2 * xi * h) / xi) * z
+        xi = xi + h / 2 * (np.mean(v**2) - T) / mass
+        phi = phi + h / 2 * unit * v
+        force = tempered(phi)
+        v = v + h / 2 * unit * force
+        np.testing.assert_allclose(kernel.proxy(state)["x"], phi, rtol=5e-5)
+        np.testing.assert_allclose(state.velocity["x"], v, rtol=5e-4, atol=1e-5)
+        assert float(state.friction) == pytest.approx(xi, rel=1e-4)
+
+
 @pytest.mark.parametrize("name", ["sgld", "leimkuhler_matthews", "baoab"])
 def test_a_constant_preconditioner_is_a_change_of_units(name):
     """On a Gaussian, scale c^2 moves x as scale 1 moves x / c."""
@@ -173,6 +244,53 @@ def test_rmsprop_serves_kernels_that_know_the_drift_of_the_step_before(make):
     kernel = make(ib.Posterior({"x": dist.Normal(0.0, 0.01)}), preconditioner=ib.preconditioners.rmsprop(500))
     x = ib.sample(kernel, 1e-2, 3_000, burn_in=500, num_chains=16, init={"x": 0.02}, progress=False).theta["x"]
     assert np.std(x) == pytest.approx(0.01, rel=0.1)
+
+
+def test_rmsprop_is_its_running_mean():
+    """With bias correction, under its limit while that is low, frozen after six steps."""
+    rmsprop, step_size = ib.preconditioners.rmsprop(adapt_steps=6, decay=0.8, damping=0.01), jnp.float32(0.05)
+    drifts = np.array([[3.0, 0.1], [0.5, -0.2], [-2.0, 0.3], [1.0, 0.2], [4.0, 0.1], [-0.7, 0.2], [50.0, 9.0]])
+    state, scales = rmsprop.init({"x": jnp.zeros(2)}), []
+    for drift in drifts:
+        scale, state = rmsprop.update(state, {"x": jnp.asarray(drift, jnp.float32)}, None, step_size)
+        scales.append(np.asarray(scale["x"]))
+    for step in range(6):
+        weights = 0.8 ** np.arange(step, -1, -1)
+        mean = np.average(drifts[: step + 1] ** 2, axis=0, weights=weights)
+        expected = np.minimum(1 / (0.01 + np.sqrt(mean)), 0.05 * 2**step)
+        np.testing.assert_allclose(scales[step], expected, rtol=1e-5)
+    assert scales[0][0] == pytest.approx(0.05)  # limited
+    assert scales[5][0] < 0.6 < 0.05 * 2**5  # and no more
+    assert np.array_equal(scales[6], scales[5])
+    np.testing.assert_allclose(rmsprop.moved(state)["x"], scales[5] / scales[2], rtol=1e-5)
+
+
+@pytest.mark.parametrize("corrects", [False, True], ids=["plain", "noise-corrected"])
+@pytest.mark.parametrize("make", [ib.sgld, ib.baoab])
+def test_rmsprop_learns_from_the_mode_where_no_gradient_says_how_far_to_go(make, corrects):
+    """With a control variate there is no gradient noise either: scales were 1 / damping, and the chains out of sight."""
+    posterior, mean, sd = linear_regression()
+    mode = {"w": jnp.asarray(mean, jnp.float32)}
+    kernel = make(
+        posterior,
+        gradient=ib.gradients.control_variate(center=mode),
+        noise_correction=corrects,
+        preconditioner=ib.preconditioners.rmsprop(400),
+    )
+    draws = ib.sample(kernel, 1e-3, 5_000, burn_in=500, batch_size=100, num_chains=16, init=mode, progress=False)
+    w = draws.theta["w"]
+    np.testing.assert_allclose(w.std((0, 1)), sd, rtol=0.1)
+    np.testing.assert_allclose(w.mean((0, 1)), mean, atol=0.15 * sd.max())
+    adaptive = dict(kernel.config)["preconditioner"]
+    assert np.max(np.abs(np.log(adaptive.moved(draws.state.preconditioner)["w"]))) < np.log(4)
+
+
+def test_an_adaptation_that_was_frozen_while_it_moved_says_so():
+    """From a mode, where the scale still doubles at every step."""
+    kernel = ib.sgld(ib.Posterior({"x": dist.Normal(0.0, 1.0)}), preconditioner=ib.preconditioners.rmsprop(10))
+    draws = ib.sample(kernel, 1e-3, 20, burn_in=10, init={"x": 1e-4}, progress=False)
+    moved = dict(kernel.config)["preconditioner"].moved(draws.state.preconditioner)["x"]
+    assert np.all(moved > 8)
 
 
 def test_rmsprop_freezes_after_its_adapting_steps():
@@ -263,11 +381,23 @@ def test_a_blackjax_loop_drives_our_kernels(name):
     assert 0.5 * float(reference["rate"]) < float(ours["rate"]) < 2 * float(reference["rate"])
 
 
-def test_info_tells_when_noise_cannot_be_corrected_for():
-    kernel = ib.sgld(GAMMA, noise_correction=1e6)
-    _, info = kernel.step(jax.random.key(0), kernel.init({"x": 1.0}), None, 0.1)
-    assert float(info.clamped) == 1.0
-    assert float(info.noise_variance) == pytest.approx(slope(np.log(np.expm1(1.0))) ** 2 * 1e6, rel=1e-4)
+@pytest.mark.parametrize("name", ["sgld", "leimkuhler_matthews", "baoab"])
+def test_info_tells_when_noise_cannot_be_corrected_for(name):
+    """Of three coordinates the two whose noise alone has more variance than the step may have."""
+    h = np.sqrt(0.2)
+    limit = np.expm1(2 * h) / h**2 if name == "baoab" else 2 / 0.1
+    at = slope(np.log(np.expm1(1.0))) ** 2
+    posterior = ib.Posterior({"x": dist.Gamma(0.5, 2.0).expand([3])})
+    variance = np.array([0.96, 1.02, 1.02], np.float32) * limit / at
+    kernel = CORV[name](posterior, noise_correction={"x": variance})
+    state = kernel.init({"x": np.ones(3)})
+    if name == "baoab":  # at first it has no gradient, and no noise of one
+        _, info = kernel.step(jax.random.key(0), state, None, 0.1)
+        assert (float(info.noise_variance), float(info.clamped)) == (0, 0)
+        state = state._replace(variance={"x": at * jnp.asarray(variance)})
+    _, info = kernel.step(jax.random.key(0), state, None, 0.1)
+    assert float(info.clamped) == pytest.approx(2 / 3)
+    assert float(info.noise_variance) == pytest.approx(limit, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", KERNELS)

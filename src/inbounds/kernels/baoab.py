@@ -61,7 +61,8 @@ def baoab(
         posterior: what is sampled.
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         friction: $\gamma$.
-        noise_correction: subtract $c^2 h^2 V$ from the variance $1 - c^2$ of the O step; as for `sgld`.
+        noise_correction: subtract $c^2 h^2 V$ from the variance $1 - c^2$ of the O step, coordinate by coordinate; as for `sgld`.
+            It has room for it where $h^2 V$ is below $2 \gamma h$ or so. What is left is of first order in the noise.
         preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one, in which no
             variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         temperature: $T$; 1 samples the posterior.
@@ -84,7 +85,7 @@ def baoab(
         h = jnp.sqrt(2 * step_size)
         keep = jnp.exp(-friction * h)
         scale, preconditioner_state = precondition.update(
-            state.preconditioner, state.drift, space.evaluation_point(state.phi)
+            state.preconditioner, state.drift, space.evaluation_point(state.phi), step_size
         )
         # The mass enters as a change of units: everything below moves phi / sqrt(M) with unit mass.
         unit = jax.tree.map(jnp.ones_like, state.phi) if scale is None else jax.tree.map(jnp.sqrt, scale)

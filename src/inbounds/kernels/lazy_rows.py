@@ -131,7 +131,7 @@ def lazy_rows(
 
         noise = trees.normal_like(key, _noise_shapes(state.phi, rows, size))
         whole = space.evaluation_point(state.phi)
-        scale = _spread(precondition.update(state.preconditioner, state.phi, whole)[0], state.phi)
+        scale = _spread(precondition.update(state.preconditioner, state.phi, whole, step_size)[0], state.phi)
         moved = {}
         for name, p in state.phi.items():
             if name not in rows:

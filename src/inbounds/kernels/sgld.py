@@ -54,8 +54,9 @@ def sgld(
         posterior: what is sampled.
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         noise_correction: subtract the variance of the gradient noise from that of the injected noise:
-            $2 \epsilon - \epsilon^2 V$ (Vollmer, Zygalakis and Teh 2016). True estimates the variance; a number, a tree or
-            a function of theta gives the variance of the theta-gradient.
+            $2 \epsilon - \epsilon^2 V$ (Vollmer, Zygalakis and Teh 2016), coordinate by coordinate: correlated noise leaves a
+            bias of first order, too narrow along the long axes of a correlated posterior. True estimates the variance; a
+            number, a tree or a function of theta gives that of the theta-gradient, whose coordinates are taken for independent.
         preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a function of theta that
             makes one, in which no variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         temperature: $T$; 1 samples the posterior. At another one noise is $\sqrt{2 \epsilon T}$ and $f''/f'$ counts $T$ times.
@@ -74,7 +75,7 @@ def sgld(
         make_drift, variance_at, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
         drift = make_drift()
         scale, preconditioner_state = precondition.update(
-            state.preconditioner, drift, space.evaluation_point(state.phi)
+            state.preconditioner, drift, space.evaluation_point(state.phi), step_size
         )
         injected = injected_noise(
             lambda m: 2 * step_size * m * temperature,

@@ -81,7 +81,7 @@ def sgnht(
     def update(noise, state, minibatch, step_size):
         h = jnp.sqrt(2 * step_size)
         scale, preconditioner_state = precondition.update(
-            state.preconditioner, state.drift, space.evaluation_point(state.phi)
+            state.preconditioner, state.drift, space.evaluation_point(state.phi), step_size
         )
         unit = jax.tree.map(jnp.ones_like, state.phi) if scale is None else jax.tree.map(jnp.sqrt, scale)
 
