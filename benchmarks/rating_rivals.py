@@ -41,7 +41,7 @@ OURS: dict[str, dict[str, Any]] = {
     "gaussian": {"likelihood": "gaussian", "offsets": True},
     "gaussian-short": {"likelihood": "gaussian", "offsets": True, "iterations": 500},
     "gaussian-long": {"likelihood": "gaussian", "offsets": True, "iterations": 6_000},
-    "poisson": {"likelihood": "poisson"},
+    "poisson": {"likelihood": "poisson", "offsets": False},
 }
 RIVALS = {"smurff": "smurff", "myfm": "myfm", "cmfrec-als": "cmfrec", "cmfrec-nonnegative": "cmfrec"}  # to environment
 LOOKS = {  # label, family whose colour is used, line style

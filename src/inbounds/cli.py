@@ -107,7 +107,12 @@ def nmf_fit(
         float | None, typer.Option(help="In units of the inverse curvature; chosen when left out.")
     ] = None,
     hold_out: Annotated[
-        float, typer.Option(min=0.001, max=0.9, help="Share of the ratings to measure the error on.")
+        float,
+        typer.Option(
+            min=0.001,
+            max=0.9,
+            help="Share of the ratings not to fit: half to follow and scale the intervals, half to measure.",
+        ),
     ] = 0.1,
     user: Annotated[str | None, typer.Option(help="Name or position of the column of users.")] = None,
     item: Annotated[str | None, typer.Option(help="Name or position of the column of items.")] = None,
@@ -123,15 +128,18 @@ def nmf_fit(
 
     table = load_ratings(ratings, user=_column(user), item=_column(item), rating=_column(rating), duplicates=duplicates)
     out.mkdir(parents=True, exist_ok=True)  # before the work: what cannot be written is not computed
-    train, held_out, _ = table.split((1 - hold_out, hold_out, 0.0), seed)
-    typer.echo(f"{table!r}: {len(train):,} to fit, {len(held_out):,} to measure")
+    # The intervals are scaled to some of the ratings; whether they hold is measured on others.
+    train, followed, held_out = table.split((1 - hold_out, hold_out / 2, hold_out / 2), seed)
+    typer.echo(
+        f"{table!r}: {len(train):,} to fit, {len(followed):,} to follow and scale the intervals, {len(held_out):,} to measure"
+    )
     model = BayesianNMF(
         rank, likelihood=likelihood, offsets=offsets, iterations=iterations, batch_size=batch_size,
         step_size="auto" if step_size is None else step_size, progress=_say_progress, random_state=seed,
-    ).fit(train, eval_set=held_out)  # fmt: skip
+    ).fit(train, eval_set=followed)  # fmt: skip
     saved = model.set_params(progress=True).save(out / "model.npz")
-    page = write_page(out / "report.html", [nmf_chapter(model, train, held_out, out / "figures")])
-    typer.echo(f"wrote {saved}; RMSE on held-out ratings {model.history_['rmse'][-1]:.4f}")
+    page = write_page(out / "report.html", [nmf_chapter(model, train, followed, held_out, out / "figures")])
+    typer.echo(f"wrote {saved}; RMSE on held-out ratings {-model.score(held_out):.4f}")
     typer.echo(f"\nopen {page}")
 
 

@@ -205,6 +205,16 @@ def test_the_packed_module_needs_numpy_alone():
     subprocess.run([sys.executable, "-I", "-c", script], check=True)
 
 
+def test_a_file_from_before_a_parameter_was_renamed_still_loads(model, tmp_path):
+    with np.load(model.save(tmp_path / "new.npz")) as stored:
+        arrays = dict(stored)
+    header = json.loads(arrays["header"].tobytes())
+    header["parameters"]["transform"] = header["parameters"].pop("transforms").replace("probit", "sigmoid")
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(tmp_path / "old.npz", **arrays)
+    assert BinaryNetwork.load(tmp_path / "old.npz").transforms == "sigmoid"
+
+
 def test_two_classes_a_kernel_of_your_own_and_no_validation():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 2)) * [1.0, 100.0] + [5.0, -40.0]
@@ -248,31 +258,6 @@ def test_scikit_learn_accepts_it_as_a_classifier(model):
         clone.predict(TEST.x)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        "check_no_attributes_set_in_init",
-        "check_parameters_default_constructible",
-        "check_get_params_invariance",
-        "check_set_params",
-        "check_estimators_unfitted",
-        "check_estimator_sparse_tag",
-        "check_classifiers_one_label",
-        "check_classifiers_regression_target",
-        "check_supervised_y_no_nan",
-    ],
-)
-def test_scikit_learns_own_checks_pass(check):
-    checks = pytest.importorskip("sklearn.utils.estimator_checks")
-    if not hasattr(checks, check):
-        pytest.skip(f"this scikit-learn has no {check}")
-    if check == "check_classifiers_one_label":
-        with pytest.raises(ValueError, match="greater than one"):
-            BinaryNetwork().fit(np.ones((5, 2)), np.ones(5))
-        return
-    getattr(checks, check)("BinaryNetwork", BinaryNetwork(hidden=(4,), epochs=1))
-
-
 X, Y = np.ones((30, 3)), np.arange(30) % 2
 
 
@@ -292,7 +277,8 @@ X, Y = np.ones((30, 3)), np.arange(30) % 2
         (X + 1j, Y, "Complex data not supported"),
         (X[:, :0], Y, "minimum of 1 is required"),
         (X[:1], Y[:1], "minimum of 2"),
-        (X, np.array([1, "a"] * 15, object), "all of one kind"),
+        (X, np.array([1, "a"] * 15, object), "Unknown label type: labels must be numbers or texts, all of one kind"),
+        (X, None, "requires y to be passed, but the target y is None"),
     ],
     ids=[
         "vector",
@@ -305,6 +291,7 @@ X, Y = np.ones((30, 3)), np.arange(30) % 2
         "no features",
         "one row",
         "mixed",
+        "no labels",
     ],
 )
 def test_bad_data_is_refused_before_anything_runs(x, y, message):

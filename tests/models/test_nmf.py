@@ -13,9 +13,11 @@ from sklearn.base import clone, is_regressor
 from sklearn.model_selection import cross_val_score
 
 import inbounds as ib
+from inbounds.data.generated_ratings import generate_ratings
 from inbounds.data.ratings import Ratings
-from inbounds.models.factors import CENTRE, INTERACTION, LEVEL, LIKELIHOODS, FactorModel
+from inbounds.models.factors import CENTRE, INTERACTION, LEVEL, LIKELIHOODS, FactorModel, levels_of, typical_mean
 from inbounds.models.nmf import Curve, OneDrawWarning, UnknownLabelWarning, _Watcher, as_ratings
+from inbounds.models.rating_baselines import UserItemBias
 from inbounds.preconditioners import scaled_by_itself
 
 # Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
@@ -38,7 +40,7 @@ def ratings():
 
 @pytest.fixture(scope="module")
 def fitted(ratings):
-    return ib.models.BayesianNMF(3, likelihood="gaussian", iterations=1_500, batch_size=300, keep=30).fit(ratings)
+    return ib.models.BayesianNMF(3, offsets=False, iterations=1_500, batch_size=300, keep=30).fit(ratings)
 
 
 @pytest.mark.parametrize("offsets", [False, True])
@@ -143,7 +145,43 @@ def test_the_prior_coupling_has_one_level_and_the_rest_in_pairs(ratings, rank):
     level = coupling - np.diag(pairs)
     assert np.count_nonzero(level) == (2 if rank > 1 else 0)
     if rank > 1:
-        assert level[0, 1] == level[1, 0] == np.float32(LEVEL)
+        assert (-level[1, 0], -level[0, 1]) == tuple(map(np.float32, levels_of(ratings)))
+
+
+def crossed(sds, users=300, items=200, share=0.2, seed=0, chosen=0.0):
+    """Ratings = 3 + user + item + rest, with known sds, of a table with holes; better items are rated more often by `chosen`."""
+    random = np.random.default_rng(seed)
+    user, item = (sd * random.standard_normal(size) for sd, size in zip(sds, (users, items), strict=False))
+    chance = share * np.exp(chosen * item / sds[1] - chosen**2 / 2)
+    rows, columns = np.nonzero(random.random((users, items)) < chance)
+    rating = 30 + user[rows] + item[columns] + sds[2] * random.standard_normal(len(rows))
+    return Ratings.from_columns(rows, columns, rating)
+
+
+@pytest.mark.parametrize("sds", [(0.5, 1.0, 1.0), (1.2, 0.4, 0.8)])
+def test_the_levels_of_users_and_items_are_found_again(sds):
+    table = crossed(sds)
+    found = np.array(levels_of(table)) * table.rating.std()
+    np.testing.assert_allclose(found, sds[:2], rtol=0.12)
+
+
+def test_ratings_that_say_nothing_of_levels_get_those_of_no_knowledge():
+    for rating in ([3.0] * 4, [1.0, 2.0, 3.0, 4.0]):
+        one_each = Ratings.from_columns([0, 1, 2, 3], [0, 1, 2, 3], rating)
+        assert levels_of(one_each) == (LEVEL, LEVEL)
+
+
+def test_what_is_typical_is_not_the_mean_of_what_is_popular():
+    table = crossed((0.5, 1.0, 1.0), chosen=0.8, share=0.1)
+    assert table.rating.mean() > 30.5
+    assert typical_mean(table, levels_of(table)) == pytest.approx(30, abs=0.2)
+
+
+def test_the_bare_estimator_beats_one_offset_per_user_and_item():
+    """Five ratings per user: few tables hold less."""
+    train, test, _ = generate_ratings(1_500, 400, 7_500, seed=1).split((0.8, 0.2, 0.0), 0)
+    model = ib.models.BayesianNMF(rank=10, progress=False).fit(train)
+    assert -model.score(test) < UserItemBias.fit(train).rmse(test)
 
 
 def test_a_factor_with_a_strong_coupling_is_stiffer(ratings):
@@ -307,7 +345,7 @@ def test_every_form_of_ratings_is_the_same(ratings):
     [
         ({"rank": 0}, "`rank` must be a positive whole number"),
         ({"likelihood": "cauchy"}, "Unknown likelihood 'cauchy'. Known: poisson, gaussian, binomial"),
-        ({"offsets": True, "prior_rate": 1.0}, "leave one out"),
+        ({"prior_rate": 1.0}, "leave it out, or say offsets=False"),
         ({"step_size": "large"}, 'or "auto"'),
         ({"kernel": "gibbs"}, "Unknown kernel 'gibbs'"),
         ({"validation": 1.0}, "`validation` is a share"),

@@ -27,7 +27,10 @@ def folder(tmp_path_factory):
         "--iterations", 200, "--batch-size", 300, "--hold-out", 0.2, "--out", place / "run",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "1,200 of 50 users on 40 items): 960 to fit, 240 to measure" in done.output
+    assert (
+        "1,200 of 50 users on 40 items): 960 to fit, 120 to follow and scale the intervals, 120 to measure"
+        in done.output
+    )
     return place
 
 
@@ -35,6 +38,34 @@ def test_the_page_and_the_model_are_there(folder):
     page = (folder / "run" / "report.html").read_text()
     assert all(title in page for title in ("Error", "Calibration of the intervals", "Factors", "user + item"))
     assert BayesianNMF.load(folder / "run" / "model.npz").model_.rank == 2
+
+
+def test_calibration_is_measured_on_ratings_that_nothing_was_scaled_to(tmp_path, monkeypatch):
+    """The ratings of the page's calibration are none of those that were fitted, and none that the width was scaled to."""
+    ratings = generate_ratings(50, 40, 1_200, half_stars=False, seed=1)
+    lines = [f"{u},{i},{r:g}" for u, i, r in zip(ratings.user, ratings.item, ratings.rating, strict=True)]
+    (tmp_path / "mine.csv").write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+    used = {}
+
+    def fit(self, X, y=None, *, eval_set=None, wrapped=BayesianNMF.fit):
+        used["fitted"], used["scaled"] = X, eval_set
+        return wrapped(self, X, y, eval_set=eval_set)
+
+    def interval(self, users, items, level=0.9, wrapped=BayesianNMF.predict_interval):
+        used["measured"] = set(zip(users.tolist(), items.tolist(), strict=True))
+        return wrapped(self, users, items, level)
+
+    monkeypatch.setattr(BayesianNMF, "fit", fit)
+    monkeypatch.setattr(BayesianNMF, "predict_interval", interval)
+    done = invoke("nmf", "fit", tmp_path / "mine.csv", "--rank", 2, "--iterations", 20, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    others = [
+        {(x.user_ids[u], x.item_ids[i]) for u, i in zip(x.user, x.item, strict=True)}
+        for x in (used["fitted"], used["scaled"])
+    ]
+    assert len(used["measured"]) == 60
+    assert all(other.isdisjoint(used["measured"]) for other in others)
+    assert sum(map(len, others)) == 1_140
 
 
 def test_predictions_are_csv_and_unknown_labels_are_flagged(folder):

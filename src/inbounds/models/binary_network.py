@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from numpyro.distributions import constraints
 
 from inbounds.kernels import baoab, baselines, leimkuhler_matthews, sgld
 from inbounds.kernels.base import Kernel
-from inbounds.models.estimator import Estimator, is_interactive, is_whole
+from inbounds.models.estimator import Estimator, is_interactive, is_whole, scikit_learns
 from inbounds.models.packed import PackedNetworks
 from inbounds.posterior import Posterior
 from inbounds.sampling import sample
@@ -221,9 +222,9 @@ class BinaryNetwork(Estimator):
     Args:
         hidden: widths of the hidden layers.
         activation: "relu", "tanh" or "hardtanh".
-        transform: how the weights are kept in (-1, 1): "probit", "sigmoid", "arctan" or "softsign".
+        transforms: how the weights are kept in (-1, 1): "probit", "sigmoid", "arctan" or "softsign".
         kernel: "baoab", "leimkuhler_matthews", "sgld" or "mirror"; or a function of a posterior that returns a kernel, such as
-            `lambda posterior: ib.sgld(posterior, "arctan", noise_correction=True)` (`transform` is not used then).
+            `lambda posterior: ib.sgld(posterior, "arctan", noise_correction=True)` (`transforms` is not used then).
         prior: concentration of the symmetric translated beta prior; below 1 it prefers the ends -1 and +1.
         step_size: a number, a function of the step number, or "auto": see `auto_step_size`.
         epochs: passes over the data; data of few rows are passed over several times in one, until it has 50 steps.
@@ -242,6 +243,7 @@ class BinaryNetwork(Estimator):
     Attributes:
         classes_: the labels, sorted.
         n_features_in_: number of features.
+        feature_names_in_: their names, where X was a table that has them.
         networks_: the binary networks, packed (`inbounds.models.packed.PackedNetworks`).
         history_: a dict of arrays, one value an epoch: "loss" and "accuracy" of the averaged networks so far on the rows
             held out, and "single_loss" and "single_accuracy" of the latest network alone; empty without such rows.
@@ -249,6 +251,7 @@ class BinaryNetwork(Estimator):
 
     _fitted = "networks_"
     _format = "inbounds binary network"
+    _renamed: ClassVar[dict[str, str]] = {"transform": "transforms"}
     _estimator_type = "classifier"
 
     def __init__(
@@ -256,7 +259,7 @@ class BinaryNetwork(Estimator):
         hidden: Sequence[int] = (50,),
         *,
         activation: str = "relu",
-        transform: str = "probit",
+        transforms: str = "probit",
         kernel: str | Callable[[Posterior], Kernel] = "baoab",
         prior: float = 0.5,
         step_size: Any = "auto",
@@ -274,7 +277,7 @@ class BinaryNetwork(Estimator):
     ):
         self.hidden = hidden
         self.activation = activation
-        self.transform = transform
+        self.transforms = transforms
         self.kernel = kernel
         self.prior = prior
         self.step_size = step_size
@@ -306,9 +309,8 @@ class BinaryNetwork(Estimator):
     def fit(self, X: Any, y: Any) -> BinaryNetwork:
         """Sample binary networks for rows `X` (rows, features) and labels `y` (rows,); returns self."""
         self._check_parameters()
-        X, y = _check_rows(X), np.asarray(y)
-        if y.ndim == 2 and y.shape[1] == 1:
-            y = y[:, 0]
+        self._learn_names(X)
+        X = _check_rows(X)
         classes, labels = _encode(y, len(X))
         self.classes_, self.n_features_in_ = classes, X.shape[1]
         center, scale = _scaling(X, self.scaling)
@@ -363,6 +365,7 @@ class BinaryNetwork(Estimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each class, (rows, classes): the mean over the networks."""
         self._check_fitted()
+        self._check_names(X)
         X = _check_rows(X, least=1)
         if X.shape[1] != self.n_features_in_:
             raise ValueError(
@@ -437,7 +440,7 @@ class BinaryNetwork(Estimator):
         if callable(self.kernel):
             return self.kernel(posterior)
         factory = KERNELS[self.kernel]
-        return factory(posterior) if self.kernel == "mirror" else factory(posterior, self.transform)
+        return factory(posterior) if self.kernel == "mirror" else factory(posterior, self.transforms)
 
     def _step_size(self, rows: int) -> Any:
         if self.step_size != "auto":
@@ -566,23 +569,33 @@ def _check_rows(X: Any, least: int = 2) -> np.ndarray:
     return X
 
 
-def _encode(y: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _encode(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """(sorted labels, their numbers)."""
+    if y is None:
+        raise ValueError("BinaryNetwork requires y to be passed, but the target y is None: give the label of each row.")
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        warnings.warn(
+            f"A column-vector y was passed when a 1d array was expected: {y.shape}. Change it to shape (rows,), by y.ravel() for one.",
+            scikit_learns("DataConversionWarning", UserWarning),
+            stacklevel=3,
+        )
+        y = y[:, 0]
     if y.ndim != 1:
         raise ValueError(f"y must have shape (rows,); got {y.shape}.")
     if len(y) != rows:
         raise ValueError(
             f"X has {rows:,} rows and y {len(y):,} labels: found input variables with inconsistent numbers of samples."
         )
+    if y.dtype == object:
+        if len({isinstance(label, str) for label in y}) > 1 or np.asarray(y.tolist()).dtype.kind not in "biufU":
+            raise ValueError("Unknown label type: labels must be numbers or texts, all of one kind.")
+        y = np.asarray(y.tolist())
     if y.dtype.kind == "f":
         if not np.isfinite(y).all():
             raise ValueError("y contains NaN or infinity.")
         if np.any(y != np.round(y)):
             raise ValueError("Unknown label type: y is continuous. BinaryNetwork is a classifier; give class labels.")
-    if y.dtype == object:
-        if not all(isinstance(label, str) for label in y):
-            raise ValueError("Labels must be numbers or texts, all of one kind.")
-        y = y.astype(str)
     classes, numbers = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y holds 1 class, {classes[0]!r}: the number of classes has to be greater than one.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import io
 import json
@@ -10,11 +11,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from inbounds.models.packed import write_whole
+
+TABLES = ("default", "pandas", "polars")  # what `transform` may give
 
 
 class Estimator:
@@ -23,6 +26,9 @@ class Estimator:
     _fitted: str  # the attribute that `fit` sets
     _format: str  # how a saved file calls itself
     _version = 1  # of what such a file means
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+    _renamed: ClassVar[dict[str, str]] = {}  # parameters of older files
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -53,7 +59,28 @@ class Estimator:
 
     def _check_fitted(self) -> None:
         if not hasattr(self, self._fitted):
-            raise _not_fitted(f"This {type(self).__name__} instance is not fitted yet: call `fit` first.")
+            error = scikit_learns("NotFittedError", ValueError)
+            raise error(f"This {type(self).__name__} instance is not fitted yet: call `fit` first.")
+
+    def _learn_names(self, X: Any) -> None:
+        """`feature_names_in_`, where X is a table whose columns have names that are text."""
+        self.__dict__.pop("feature_names_in_", None)
+        names = _column_names(X)
+        if names is not None:
+            self.feature_names_in_ = names
+
+    def _check_names(self, X: Any) -> None:
+        """Refuse a table whose columns are not those of `fit`: another order would be taken for the one that was fitted."""
+        names, known = _column_names(X), getattr(self, "feature_names_in_", None)
+        if names is None or known is None or np.array_equal(names, known):
+            return
+        new, lost = sorted(set(names) - set(known)), sorted(set(known) - set(names))
+        why = (
+            f"unseen at fit time: {', '.join(new[:5])}; seen at fit time, yet now missing: {', '.join(lost[:5])}"
+            if new or lost
+            else "must be in the same order as they were in fit"
+        )
+        raise ValueError(f"Feature names {why}. Give the columns that `fit` had: X[model.feature_names_in_].")
 
     def _seed(self) -> int:
         """`random_state`, or a fresh one where it is None."""
@@ -93,7 +120,8 @@ class Estimator:
                     f"it is of version {version!r} of its format, which is {cls._version} now: fit it again"
                 )
             known = cls._parameter_names()
-            parameters = {k: _tuples(v) for k, v in header.get("parameters", {}).items() if k in known}
+            given = {cls._renamed.get(k, k): tuples(v) for k, v in header.get("parameters", {}).items()}
+            parameters = {k: v for k, v in given.items() if k in known}
             yield cls(**parameters), header, arrays
         except FileNotFoundError:
             raise
@@ -101,9 +129,63 @@ class Estimator:
             raise ValueError(f"{path} is not a saved {cls.__name__}, or is damaged: {error}.") from error
 
 
-def _tuples(value: Any) -> Any:
+class Transformer(Estimator):
+    """An estimator with a `transform`: names for the columns that it makes, and tables for those who want them."""
+
+    components_: np.ndarray  # a row for every column that `transform` makes
+    _sklearn_output_config: dict[str, str]  # scikit-learn's name, under which its `clone` looks for it
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns of `transform`: the class and a number.
+
+        Args:
+            input_features: names of the columns of X; looked at only to find a mistake.
+        """
+        self._check_fitted()
+        if input_features is not None:
+            if len(input_features) != self.n_features_in_:
+                raise ValueError(
+                    f"input_features should have length equal to number of features ({self.n_features_in_}), got "
+                    f"{len(input_features)}."
+                )
+            if hasattr(self, "feature_names_in_") and not np.array_equal(input_features, self.feature_names_in_):
+                raise ValueError("input_features is not equal to feature_names_in_: leave it out.")
+        return np.array([f"{type(self).__name__.lower()}{k}" for k in range(len(self.components_))], object)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """What `transform` gives: "default" (arrays), "pandas" or "polars" (tables with names); None changes nothing."""
+        if transform not in (None, *TABLES):
+            raise ValueError(f"`transform` must be {', '.join(map(repr, TABLES))} or None; got {transform!r}.")
+        if transform is not None:
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def _as_asked(self, result: np.ndarray, X: Any) -> Any:
+        """A result of `transform` for X in the form that `set_output`, or scikit-learn's configuration, asks for."""
+        everywhere = sys.modules["sklearn"].get_config()["transform_output"] if "sklearn" in sys.modules else "default"
+        wanted = getattr(self, "_sklearn_output_config", {}).get("transform", everywhere)
+        if wanted == "default":
+            return result
+        columns = self.get_feature_names_out().tolist()
+        if wanted == "polars":
+            return importlib.import_module("polars").DataFrame(result, schema=columns, orient="row")
+        index = X.index if _is_pandas(X) else None
+        return importlib.import_module("pandas").DataFrame(result, columns=columns, index=index, copy=False)
+
+
+def _is_pandas(X: Any) -> bool:
+    return "pandas" in sys.modules and isinstance(X, sys.modules["pandas"].DataFrame)
+
+
+def _column_names(X: Any) -> np.ndarray | None:
+    columns = getattr(X, "columns", None)
+    names = [] if columns is None else list(columns)
+    return np.array(names, object) if names and all(isinstance(name, str) for name in names) else None
+
+
+def tuples(value: Any) -> Any:
     """JSON has lists only; parameters that were tuples are tuples again."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    return tuple(map(tuples, value)) if isinstance(value, list) else value
 
 
 def is_whole(value: Any) -> bool:
@@ -136,10 +218,10 @@ def _same(a: Any, b: Any) -> bool:
         return False
 
 
-def _not_fitted(message: str) -> Exception:
-    """scikit-learn's own error where it is installed, so that its tools recognise it."""
+def scikit_learns(name: str, otherwise: type) -> Any:
+    """An error or a warning of scikit-learn's where it is installed, so that its tools recognise it."""
     try:
-        from sklearn.exceptions import NotFittedError
+        import sklearn.exceptions
     except ImportError:
-        return ValueError(message)
-    return NotFittedError(message)
+        return otherwise
+    return getattr(sklearn.exceptions, name)

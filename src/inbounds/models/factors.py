@@ -30,7 +30,8 @@ OFFSET_SD = {"gaussian": 0.1, "binomial": 0.1, "poisson": 0.5}
 INTERACTION = (
     0.15  # share of the ratings' variance that the prior gives to the pairs of factors, in the model with offsets
 )
-LEVEL = -0.3  # prior mean of what one sd of a row's first factor adds to its ratings, in units of their sd
+# What one sd of a row's first factor takes from its ratings under the prior, in units of their sd: where nothing is known of it, and at least.
+LEVEL, LEAST_LEVEL = 0.3, 0.1
 FADING = 0.3  # prior strength of the other factors falls as this power of their number
 WEAKEST = (
     0.5  # least square of a factor's coupling, in units of the prior's mean one, for the sizes of its steps and noise
@@ -70,8 +71,11 @@ class FactorModel:
         num_users, num_items, rank: sizes of $W$ (users, rank) and $H$ (items, rank).
         likelihood: "poisson", "gaussian" (with a precision that is sampled too) or "binomial" (stars out of the maximum).
         offsets: the second form above.
-        mean, spread, maximum: of the ratings: $m$, $s$, and the largest.
+        mean, spread, maximum: of the ratings: $m$, $s$, and the largest. In the second form $m$ is what a typical user gives to a
+            typical item: the mean of the ratings is that of the popular items, which are better.
         prior_rate: $\lambda$, in the first form.
+        levels: how far the levels of users and of items lie apart, in the second form: the sds of what is common to the ratings of one of
+            them, in units of $s$.
     """
 
     num_users: int
@@ -83,6 +87,7 @@ class FactorModel:
     spread: float = 1.0
     maximum: float = 1.0
     prior_rate: float = 1.0
+    levels: tuple[float, float] = (LEVEL, LEVEL)
 
     @classmethod
     def of(
@@ -107,7 +112,11 @@ class FactorModel:
         rate = math.sqrt(rank / expected) if prior_rate is None else float(prior_rate)
         # Ratings that are all alike have no unit of their own; any will do.
         sizes = (ratings.num_users, ratings.num_items, rank)
-        return cls(*sizes, likelihood, offsets, mean, spread or 1.0, maximum, rate)
+        if not offsets:
+            return cls(*sizes, likelihood, offsets, mean, spread or 1.0, maximum, rate)
+        levels = levels_of(ratings)
+        typical = min(max(typical_mean(ratings, levels), 0.01 * mean), mean + 0.99 * (maximum - mean))
+        return cls(*sizes, likelihood, offsets, typical, spread or 1.0, maximum, rate, levels)
 
     # -- the mean of a rating --------------------------------------------------------------------------------------
 
@@ -242,7 +251,7 @@ class FactorModel:
         strength = np.arange(1, len(pairs) + 1.0) ** -FADING
         coupling[pairs, pairs] = strength * math.sqrt(INTERACTION / np.sum(strength**2))
         if self.rank > 1:  # one factor alone is for what the offsets cannot say
-            coupling[0, 1] = coupling[1, 0] = LEVEL
+            coupling[1, 0], coupling[0, 1] = (-level for level in self.levels)
         return coupling
 
     def start(self, key: jax.Array) -> PyTree:
@@ -377,6 +386,64 @@ class FactorModel:
             "item_offset": offset,
             "coupling": self.rank / self._strength**2,
         }
+
+
+def levels_of(ratings: Ratings) -> tuple[float, float]:
+    """How far users and items lie apart: sds of what is common to the ratings of one, in units of the ratings' sd.
+
+    Rating = user + item + rest, all of them random: the sums of squares within users, within items and in all are expected to be
+    linear in the three variances, whatever the table's holes (Gao and Owen 2017).
+    """
+    rating, total = ratings.rating.astype(np.float64), len(ratings)
+    centred = rating - rating.mean()
+
+    def within(codes: np.ndarray, count: int) -> tuple[float, float, int]:
+        """Sum of squares within the rows, sum of the squared sizes of the rows, number of rows that have ratings."""
+        sizes = np.bincount(codes, minlength=count)
+        means = np.bincount(codes, centred, count) / np.maximum(sizes, 1)
+        return (
+            float(np.sum((centred - means[codes]) ** 2)),
+            float(np.sum(sizes.astype(np.float64) ** 2)),
+            int(np.count_nonzero(sizes)),
+        )
+
+    (of_users, users, user_rows), (of_items, items, item_rows) = (
+        within(ratings.user, ratings.num_users),
+        within(ratings.item, ratings.num_items),
+    )
+    whole = float(np.sum(centred**2))
+    free = np.array([
+        [0.0, total - user_rows, total - user_rows],
+        [total - item_rows, 0.0, total - item_rows],
+        [total - users / total, total - items / total, total - 1.0],
+    ])  # fmt: skip
+    if whole == 0 or abs(np.linalg.det(free / total)) < 1e-6:
+        return LEVEL, LEVEL
+    variances = np.linalg.solve(free, [of_users, of_items, whole])[:2] * total / whole
+    user, item = np.sqrt(np.clip(variances, LEAST_LEVEL**2, 1.0))
+    return float(user), float(item)
+
+
+def typical_mean(ratings: Ratings, levels: tuple[float, float], sweeps: int = 15) -> float:
+    """The rating of a user and an item of which nothing is known: the intercept beside random offsets of those `levels`.
+
+    By turns, each in closed form: offsets shrunk to their prior, and the intercept with the items' offsets integrated out.
+    """
+    user_share, item_share = (level**2 for level in levels)
+    rest = max(1 - user_share - item_share, 0.1)
+    rating = ratings.rating.astype(np.float64)
+    mean, user = rating.mean(), np.zeros(ratings.num_users)
+    counts = (
+        np.bincount(ratings.user, minlength=ratings.num_users),
+        np.bincount(ratings.item, minlength=ratings.num_items),
+    )
+    user_weight, item_weight = counts[0] + rest / user_share, counts[1] + rest / item_share
+    for _ in range(sweeps):
+        of_item = np.bincount(ratings.item, rating - user[ratings.user], ratings.num_items)
+        mean = np.sum(of_item / item_weight) / np.sum(counts[1] / item_weight)
+        item = (of_item - counts[1] * mean) / item_weight
+        user = np.bincount(ratings.user, rating - mean - item[ratings.item], ratings.num_users) / user_weight
+    return float(mean)
 
 
 def _row_sums(x: jax.Array) -> jax.Array:

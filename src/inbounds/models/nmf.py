@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from inbounds import schedules
 from inbounds.data.ratings import Ratings, load_ratings
 from inbounds.kernels import leimkuhler_matthews, sgld
 from inbounds.kernels.base import Kernel
-from inbounds.models.estimator import Estimator, is_interactive, is_whole
+from inbounds.models.estimator import Estimator, is_interactive, is_whole, scikit_learns, tuples
 from inbounds.models.factors import CENTRE, LIKELIHOODS, FactorModel
 from inbounds.posterior import Posterior
 from inbounds.sampling import sample
@@ -129,19 +129,20 @@ def kept_dtype(model: FactorModel) -> str:
 class BayesianNMF(Estimator):
     """Predicts ratings with non-negative factors of users and items, averaged over their posterior.
 
-        model = ib.models.BayesianNMF(rank=20, likelihood="gaussian", offsets=True).fit(ratings)
+        model = ib.models.BayesianNMF(rank=20).fit(ratings)
         model.predict(users, items, return_std=True)
         model.recommend(user, n=10)
 
     Args:
         rank: number of factors.
-        likelihood: "poisson" (the paper's), "gaussian" (with a precision that is sampled too) or "binomial" (ratings as
-            counts out of the largest).
+        likelihood: "gaussian" (with a precision that is sampled too), "poisson" (for counts: stars are far less spread than counts of
+            their mean would be) or "binomial" (ratings as counts out of the largest). The paper's model is
+            `likelihood="poisson", offsets=False, prior_rate=1.0`.
         offsets: give every user and item an offset of its own, and let factors explain what is left.
-        prior_rate: rate of the exponential priors without offsets; None matches the mean rating.
-        transform: how the factors are kept positive: "softplus", "icll", "integrated_probit" or "exp".
+        prior_rate: rate of the exponential priors of the model without offsets; None matches the mean rating.
+        transforms: how the factors are kept positive: "softplus", "icll", "integrated_probit" or "exp".
         kernel: "sgld" or "leimkuhler_matthews"; or a function of a posterior that returns a kernel, such as
-            `lambda posterior: ib.baselines.mirror(posterior)` (`transform` is not used then).
+            `lambda posterior: ib.baselines.mirror(posterior)` (`transforms` is not used then).
         noise_correction: take the noise of the minibatch gradient, as expected from the model (`FactorModel.gradient_variance`),
             out of the noise that is injected. With the kernels by name.
         step_size: a number, a function of the step number, or "auto": see `auto_step_size`. With the kernels by name it is in
@@ -167,16 +168,17 @@ class BayesianNMF(Estimator):
     _fitted = "draws_"
     _format = "inbounds NMF"
     _version = 2  # 1 had factors that count from another mean
+    _renamed: ClassVar[dict[str, str]] = {"transform": "transforms"}
     _estimator_type = "regressor"
 
     def __init__(
         self,
         rank: int = 20,
         *,
-        likelihood: str = "poisson",
-        offsets: bool = False,
+        likelihood: str = "gaussian",
+        offsets: bool = True,
         prior_rate: float | None = None,
-        transform: str = "softplus",
+        transforms: str = "softplus",
         kernel: str | Callable[[Posterior], Kernel] = "sgld",
         noise_correction: bool = True,
         step_size: Any = "auto",
@@ -191,7 +193,7 @@ class BayesianNMF(Estimator):
         self.likelihood = likelihood
         self.offsets = offsets
         self.prior_rate = prior_rate
-        self.transform = transform
+        self.transforms = transforms
         self.kernel = kernel
         self.noise_correction = noise_correction
         self.step_size = step_size
@@ -210,7 +212,7 @@ class BayesianNMF(Estimator):
             estimator_type="regressor",
             target_tags=TargetTags(required=False),
             regressor_tags=RegressorTags(),
-            input_tags=InputTags(),
+            input_tags=InputTags(categorical=True),  # X holds labels
         )
 
     def fit(self, X: Any, y: Any = None, *, eval_set: Any = None) -> BayesianNMF:
@@ -277,18 +279,21 @@ class BayesianNMF(Estimator):
         return self
 
     def predict(
-        self, users: Any, items: Any, *, return_std: bool = False, return_known: bool = False
+        self, users: Any, items: Any = None, *, return_std: bool = False, return_known: bool = False
     ) -> np.ndarray | tuple[np.ndarray, ...]:
         """The posterior mean rating of each pair (users[k], items[k]).
 
         Args:
-            users, items: labels, of equal length; one label serves for all of the others.
+            users, items: labels, of equal length; one label serves for all of the others. Or one table of two columns, as
+                scikit-learn gives it: the pairs.
             return_std: also the posterior standard deviation of the mean rating; for the spread of ratings themselves see
                 `predict_interval`.
             return_known: also whether both labels were seen in `fit`. Of the others the answer is the prior's, and a warning
                 says so unless this is asked for.
         """
         self._check_fitted()
+        if items is None:
+            users, items = map(_labels, _columns(users, 2).T)
         user, item, known = self._codes(users, items)
         if not return_known and not known.all():
             warnings.warn(
@@ -386,7 +391,7 @@ class BayesianNMF(Estimator):
             def named(prefix: str) -> dict[str, np.ndarray]:
                 return {name.removeprefix(prefix): x for name, x in arrays.items() if name.startswith(prefix)}
 
-            model.model_ = FactorModel(**header["model"])
+            model.model_ = FactorModel(**{name: tuples(value) for name, value in header["model"].items()})
             model.dispersion_ = float(header["dispersion"])
             model.range_ = (float(header["range"][0]), float(header["range"][1]))
             model.user_ids_, model.item_ids_ = arrays["user_ids"], arrays["item_ids"]
@@ -405,10 +410,10 @@ class BayesianNMF(Estimator):
         posterior = model.posterior(ratings)
         if callable(self.kernel):
             return self.kernel(posterior)
-        scales = model.preconditioner(ratings, self.transform)
+        scales = model.preconditioner(ratings, self.transforms)
         corrects = self.noise_correction and batch_size < len(ratings)
         noise = model.gradient_variance(ratings, batch_size) if corrects else False
-        transforms = model.transforms(self.transform)
+        transforms = model.transforms(self.transforms)
         return KERNELS[self.kernel](posterior, transforms, preconditioner=scales, noise_correction=noise)
 
     def _step_size(self, rows: int, batch_size: int, iterations: int) -> Any:
@@ -463,7 +468,7 @@ class BayesianNMF(Estimator):
             raise ValueError(f"`prior_rate` must be a positive number or None; got {self.prior_rate!r}.")
         if self.prior_rate is not None and self.offsets:
             raise ValueError(
-                "`prior_rate` belongs to the exponential priors of the model without offsets: leave one out."
+                "`prior_rate` belongs to the exponential priors of the model without offsets: leave it out, or say offsets=False."
             )
         if isinstance(self.step_size, str) and self.step_size != "auto":
             raise ValueError(
@@ -496,16 +501,45 @@ def as_ratings(X: Any, y: Any = None) -> Ratings:
     if isinstance(X, tuple) and len(X) == 3:
         return Ratings.from_columns(*X)
     if isinstance(X, np.ndarray | list) or y is not None:
-        columns = np.asarray(X)
-        width = 3 if y is None else 2
-        if columns.ndim != 2 or columns.shape[1] != width:
-            raise ValueError(
-                f"An array of ratings has three columns (user, item, rating), or two and the ratings in `y`; got the "
-                f"shape {columns.shape}{'' if y is None else ' and y'}. For a matrix of users by items give scipy.sparse, for three "
-                "arrays a tuple."
-            )
-        return Ratings.from_columns(_labels(columns[:, 0]), _labels(columns[:, 1]), columns[:, 2] if y is None else y)
+        columns = _columns(X, 3 if y is None else 2)
+        rating = columns[:, 2] if y is None else _as_vector(y)
+        return Ratings.from_columns(_labels(columns[:, 0]), _labels(columns[:, 1]), rating)
     return load_ratings(X)
+
+
+def _columns(X: Any, width: int) -> np.ndarray:
+    """X as an array of so many columns."""
+    columns = np.asarray(X)
+    if columns.dtype.kind == "c":
+        raise ValueError("Complex data not supported: labels are whole numbers or text.")
+    if columns.dtype.kind == "f" and not np.all(np.isfinite(columns)):
+        raise ValueError("X contains NaN or infinity: every user, item and rating must be known. Drop the rows.")
+    if columns.ndim != 2 or columns.shape[1] != width:
+        few = columns.ndim == 2 and columns.shape[1] < width
+        got = (
+            f"{columns.shape[1]} feature(s) (shape={columns.shape}) while a minimum of {width} is required"
+            if few
+            else columns.shape
+        )
+        raise ValueError(
+            f"An array of ratings has three columns (user, item, rating), or two and the ratings in `y`; got {got}"
+            f"{' and y' if width == 2 else ''}. For a matrix of users by items give scipy.sparse, for three arrays a tuple. Reshape "
+            "your data."
+        )
+    return columns
+
+
+def _as_vector(y: Any) -> np.ndarray:
+    """Ratings as one array; a table of one column is one too, with scikit-learn's warning."""
+    rating = np.asarray(y)
+    if rating.ndim != 2 or rating.shape[1] != 1:
+        return rating
+    warnings.warn(
+        f"A column-vector y was passed when a 1d array was expected: {rating.shape}. Change it to shape (ratings,), by y.ravel() for one.",
+        scikit_learns("DataConversionWarning", UserWarning),
+        stacklevel=4,
+    )
+    return rating[:, 0]
 
 
 def _labels(column: np.ndarray) -> np.ndarray:

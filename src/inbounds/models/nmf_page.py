@@ -18,14 +18,22 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 SHOWN = 30  # items in the picture of the factors
 
 
-def nmf_chapter(model: BayesianNMF, train: Ratings, held_out: Ratings, folder: Path) -> Chapter:
-    """Sections on `held_out`, which `model` was not fitted to; pictures go into `folder`."""
+def nmf_chapter(model: BayesianNMF, train: Ratings, followed: Ratings, held_out: Ratings, folder: Path) -> Chapter:
+    """Sections on `held_out`, of which `model` knows nothing; pictures go into `folder`.
+
+    Args:
+        model: fitted to `train` with `followed` as its `eval_set`.
+        train: what it was fitted to.
+        followed: what its curve was measured on, and the width of its intervals scaled to: they say nothing of the calibration.
+        held_out: others, to measure the error and the calibration on.
+        folder: for the pictures.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     users, items = held_out.user_ids[held_out.user], held_out.item_ids[held_out.item]
     mean, _ = model.predict(users, items, return_known=True)
     error = _rmse(mean, held_out.rating)
     sections = [
-        _error(model, train, held_out, error, folder),
+        _error(model, train, followed, held_out, error, folder),
         _calibration(model, users, items, held_out.rating, folder),
         _factors(model, train, folder),
     ]
@@ -42,9 +50,11 @@ def _rmse(predicted: np.ndarray, rating: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(predicted - rating))))
 
 
-def _error(model: BayesianNMF, train: Ratings, held_out: Ratings, error: float, folder: Path) -> Section:
-    bias, flat = UserItemBias.fit(train).rmse(held_out), UserItemBias.global_mean(train).rmse(held_out)
-    history = model.history_
+def _error(
+    model: BayesianNMF, train: Ratings, followed: Ratings, held_out: Ratings, error: float, folder: Path
+) -> Section:
+    offsets = UserItemBias.fit(train)
+    bias, history = offsets.rmse(followed), model.history_
 
     def draw(theme: Theme) -> Any:
         figure, axes = new_figure(1, 1, width=7.2, height=3.0)
@@ -56,13 +66,17 @@ def _error(model: BayesianNMF, train: Ratings, held_out: Ratings, error: float, 
         low, high = float(np.nanmin(history["rmse"])), max(float(np.nanmax(late)), bias)
         axis.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
         axis.set_xlabel("iteration")
-        axis.set_ylabel("RMSE on held-out ratings")
+        axis.set_ylabel(f"RMSE on {len(followed):,} ratings")
         axis.grid(True, lw=0.6)
         axis.legend()
         return figure
 
-    rows = (("this model", error), ("user + item", bias), ("global mean", flat))
-    see = "A draw weighs its number in the average, so that the way there is forgotten; draws scatter around it as the posterior does."
+    flat = UserItemBias.global_mean(train).rmse(held_out)
+    rows = (("this model", error), ("user + item", offsets.rmse(held_out)), ("global mean", flat))
+    see = (
+        "A draw weighs its number in the average, so that the way there is forgotten; draws scatter around it as the posterior does. "
+        f"The curve is measured on {len(followed):,} ratings that were not fitted, the table on {len(held_out):,} others."
+    )
     best = min(range(3), key=lambda i: rows[i][1])
     return Section("Error", see, save_picture(folder / "error", draw), Table(("predictor", "RMSE"), rows, (best,)))
 
@@ -85,7 +99,10 @@ def _calibration(model: BayesianNMF, users: Any, items: Any, rating: np.ndarray,
 
     rows = [[f"{level:.0%}", f"{share:.1%}"] for level, share in zip(LEVELS, covered, strict=True)]
     see = "On the dashed line an interval holds as many held-out ratings as it claims."
-    notes = (f"The noise of the likelihood was scaled by {model.dispersion_:.3f} to fit the held-out ratings.",)
+    notes = (
+        f"The noise of the likelihood was scaled by {model.dispersion_:.3f} to other ratings than the {len(rating):,} that are counted "
+        "here.",
+    )
     table = Table(("interval", "holds"), rows)
     return Section("Calibration of the intervals", see, save_picture(folder / "calibration", draw), table, notes)
 

@@ -24,7 +24,7 @@ import scipy.sparse
 from inbounds.data.bag_of_words import BagOfWords
 from inbounds.kernels import baoab, baselines, leimkuhler_matthews, sgld
 from inbounds.kernels.base import Kernel
-from inbounds.models.estimator import Estimator, is_whole
+from inbounds.models.estimator import Transformer, is_whole
 from inbounds.posterior import Posterior
 from inbounds.sampling import sample
 from inbounds.schedules import polynomial_decay
@@ -202,7 +202,7 @@ KERNELS = ("leimkuhler_matthews", "sgld", "baoab", "sgrld", "scir")
 FINAL_ITERATIONS = 50  # of the fixed point where proportions are the result
 
 
-class LDA(Estimator):
+class LDA(Transformer):
     """Latent Dirichlet allocation by sampling, with the conventions of scikit-learn's `LatentDirichletAllocation`.
 
         model = ib.models.LDA(n_components=20).fit(counts)         # (documents, words), sparse or dense
@@ -234,6 +234,8 @@ class LDA(Estimator):
         topics_: the draws, (draws, n_components, words).
         doc_topic_prior_, topic_word_prior_: the concentrations in use.
         n_features_in_: number of words.
+        feature_names_in_: the words, where X was a table that has them.
+        n_iter_: passes over the documents of the last `fit`, or calls of `partial_fit`.
         n_steps_: steps of the sampler so far.
     """
 
@@ -286,13 +288,14 @@ class LDA(Estimator):
         return Tags(
             estimator_type=None,
             target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(),
+            transformer_tags=TransformerTags(preserves_dtype=["float32"]),
             input_tags=InputTags(sparse=True, positive_only=True),
         )
 
     def fit(self, X: Any, y: Any = None) -> LDA:
         """Sample the topics of documents `X`, (documents, words), sparse or dense counts; returns self."""
         counts = _counts(X)
+        self._learn_names(X)
         if counts.sum() == 0:
             raise ValueError("Every document is empty: there is nothing to learn topics from.")
         model = self._model(counts.shape[1])
@@ -319,7 +322,7 @@ class LDA(Estimator):
         theta = run.theta["topics"][0]
         self._keep(theta)
         self._position = np.asarray(theta[-1])
-        self.n_steps_ = total
+        self.n_steps_, self.n_iter_ = total, int(self.max_iter)
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> LDA:
@@ -331,10 +334,12 @@ class LDA(Estimator):
         if not hasattr(self, "_position"):
             model = self._model(counts.shape[1])
             self._begin(model)
+            self._learn_names(X)
             self._position = model.start(self._seed())["topics"]
-            self.n_steps_, self._ends = 0, []
+            self.n_steps_, self.n_iter_, self._ends = 0, 0, []
         elif not hasattr(self, "_ends"):
             self._ends = list(self.topics_)
+        self._check_names(X)
         self._check_words(counts)
         rows = counts.shape[0]
         # Shapes that recur, so that a stream of batches compiles once: whole minibatches, powers of two.
@@ -366,17 +371,19 @@ class LDA(Estimator):
         )
         self._position = np.asarray(run.theta["topics"][0, -1])
         self.n_steps_ += steps
+        self.n_iter_ += 1
         self._ends.append(self._position)
         self._keep(np.stack(self._ends[-min(int(self.draws), -(-len(self._ends) // 2)) :]))
         self._ends = self._ends[-2 * int(self.draws) :]
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
-        """Proportions of the topics in each document, (documents, n_components): mean over the draws."""
+    def transform(self, X: Any) -> Any:
+        """Proportions of the topics in each document, (documents, n_components): mean over the draws. See `set_output`."""
         counts = self._check_new(X)
-        return np.concatenate([np.asarray(pi).mean(axis=0)[:rows] for _, pi, rows in self._pieces(counts)])
+        found = np.concatenate([np.asarray(pi).mean(axis=0)[:rows] for _, pi, rows in self._pieces(counts)])
+        return self._as_asked(found, X)
 
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
         """`fit`, then `transform` of the same documents."""
         return self.fit(X).transform(X)
 
@@ -421,7 +428,11 @@ class LDA(Estimator):
     def save(self, path: str | os.PathLike) -> Path:
         """Write the fitted model, draws included, as an npz file without pickle."""
         self._check_fitted()
-        header = {"steps": self.n_steps_, "priors": [self.doc_topic_prior_, self.topic_word_prior_]}
+        header = {
+            "steps": self.n_steps_,
+            "passes": self.n_iter_,
+            "priors": [self.doc_topic_prior_, self.topic_word_prior_],
+        }
         return self._write(path, header, {"topics": self.topics_, "position": self._position})
 
     @classmethod
@@ -430,7 +441,7 @@ class LDA(Estimator):
         with cls._read(path) as (model, header, arrays):
             model._begin(model._model(arrays["topics"].shape[-1]))
             model.doc_topic_prior_, model.topic_word_prior_ = map(float, header["priors"])
-            model.n_steps_ = int(header["steps"])
+            model.n_steps_, model.n_iter_ = int(header["steps"]), int(header.get("passes", model.max_iter))
             model._position = arrays["position"]
             topics = arrays["topics"]
             if topics.dtype.kind != "f" or topics.ndim != 3 or topics.shape[1] != model.n_components:
@@ -500,6 +511,7 @@ class LDA(Estimator):
 
     def _check_new(self, X: Any) -> scipy.sparse.csr_matrix:
         self._check_fitted()
+        self._check_names(X)
         counts = _counts(X)
         self._check_words(counts)
         return counts
@@ -611,13 +623,15 @@ def _counts(X: Any) -> scipy.sparse.csr_matrix:
     if scipy.sparse.issparse(X):
         matrix = X.tocsr()
     else:
-        dense = np.asarray(X)
+        dense = _numbers(X)
         if dense.ndim != 2:
             raise ValueError(f"X must have shape (documents, words); got {dense.shape}. Reshape your data.")
-        if dense.dtype.kind not in "buif":
-            raise ValueError(f"X must hold counts; got dtype {dense.dtype}. Count words with CountVectorizer.")
         if not np.all(np.isfinite(dense)):
             raise ValueError("X contains NaN or infinity.")
+        if dense.shape[1] < 1:
+            raise ValueError(
+                f"0 feature(s) (shape={dense.shape}) while a minimum of 1 is required: a word for each column."
+            )
         matrix = scipy.sparse.csr_matrix(dense)
     if matrix.shape[0] < 1 or matrix.shape[1] < 1:
         raise ValueError(
@@ -626,8 +640,23 @@ def _counts(X: Any) -> scipy.sparse.csr_matrix:
     if not np.all(np.isfinite(matrix.data)):
         raise ValueError("X contains NaN or infinity.")
     if np.any(matrix.data < 0):
-        raise ValueError("Negative values in X: it must hold how often each word occurs in each document.")
+        raise ValueError("Negative values in data: X must hold how often each word occurs in each document.")
     return matrix
+
+
+def _numbers(X: Any) -> np.ndarray:
+    """X as an array of real numbers."""
+    dense = np.asarray(X)
+    if dense.dtype == object:
+        try:
+            dense = dense.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"X must hold counts: the argument must be a string or a number ({error}).") from error
+    if dense.dtype.kind == "c":
+        raise ValueError("Complex data not supported: X must hold counts.")
+    if dense.dtype.kind not in "buif":
+        raise ValueError(f"X must hold counts; got dtype {dense.dtype}. Count words with CountVectorizer.")
+    return dense
 
 
 __all__ = ["LDA", "TopicModel", "auto_step_size", "completion_perplexity", "halved", "padded", "proportions"]
