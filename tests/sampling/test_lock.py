@@ -13,6 +13,9 @@ import inbounds as ib
 from inbounds.sampling import lock
 from tests.models_for_tests import poisson_rates
 
+# What these runs do is looked at, not their law.
+pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
+
 pytest.importorskip("zarr")
 pytest.importorskip("orbax.checkpoint")
 pytest.importorskip("fcntl")
