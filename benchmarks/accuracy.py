@@ -20,7 +20,6 @@ include.
 import argparse
 import json
 import math
-import time
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from numpyro.distributions import biject_to, constraints
 import inbounds as ib
 from experiments.pictures import log_log
 from experiments.targets import TARGETS
+from experiments.timing import interleaved
 from inbounds.diagnostics import distances
 from inbounds.display import new_figure, save_picture
 
@@ -265,13 +265,11 @@ def measure(case, rounds, say):
         say(f"{case.name}: {name} tuned")
     for budget in case.budgets:
         own = {row["method"]: row for row in rows if row["steps"] == budget}
-        seconds = {name: [] for name in METHODS}
-        for turn in range(rounds + 1):
-            for name in METHODS:
-                began = time.perf_counter()
-                methods[name].alone(own[name]["step_size"], budget)
-                if turn:  # the first compiles
-                    seconds[name].append(time.perf_counter() - began)
+
+        def alone(name, own=own, budget=budget):
+            methods[name].alone(own[name]["step_size"], budget)
+
+        seconds = interleaved({name: partial(alone, name) for name in METHODS}, rounds)
         for name, row in own.items():
             low, middle, high = np.quantile(seconds[name], (0, 0.5, 1))
             row |= {"seconds": float(middle), "seconds_low": float(low), "seconds_high": float(high)}

@@ -9,11 +9,11 @@ does not depend on their values.
 """
 
 import argparse
+import itertools
 import json
 import math
 import platform
 import statistics
-import time
 from functools import partial
 
 import jax
@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import inbounds as ib
+from experiments.timing import interleaved
 from inbounds.models import Network, network_posterior
 
 ROWS, LAYERS, BATCH, STEP, PRIOR, SCALE = 56_000, (784, 50, 10), 100, 1e-3, 0.5, 10.0
@@ -83,14 +84,12 @@ def measure(rows, epochs, repeats):
     """Median seconds an epoch of each, and their ratio."""
     data = make_data(rows)
     runs = {"library": through_the_library(*data, epochs), "by hand": by_hand(*data, epochs)}
-    times = {name: [] for name in runs}
-    for run in runs.values():
-        jax.block_until_ready(run(0))
-    for repeat in range(repeats):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            jax.block_until_ready(run(repeat))
-            times[name].append((time.perf_counter() - start) / epochs)
+
+    def once(run, seeds):
+        jax.block_until_ready(run(next(seeds)))
+
+    found = interleaved({name: partial(once, run, itertools.count()) for name, run in runs.items()}, repeats)
+    times = {name: list(seconds / epochs) for name, seconds in found.items()}
     medians = {name: statistics.median(values) for name, values in times.items()}
     ratios = [a / b for a, b in zip(times["library"], times["by hand"], strict=True)]
     return {"seconds_per_epoch": medians, "ratio": statistics.median(ratios), "times": times}

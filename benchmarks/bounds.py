@@ -20,7 +20,6 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,6 +31,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 import inbounds as ib
+from experiments.timing import interleaved
 
 HALF_LINE = ("softplus", "icll", "integrated_probit", "exp")
 INTERVAL = ("sigmoid", "probit", "arctan", "softsign")
@@ -140,14 +140,11 @@ def measure(model, size, rounds, bandwidth):
     runs, parameters = contestants(model, size)
     with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:  # compile: most of it is outside Python
         list(pool.map(lambda run: run(), runs.values()))
-    times = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            times[name].append(run())
+    times = interleaved(runs, rounds)
     rows = []
     for name, own in times.items():
         low, ratio, high = np.quantile(np.divide(own, times[REFERENCE]), (0.25, 0.5, 0.75))
-        microseconds, floor = statistics.median(own), floor_of(name, parameters, bandwidth)
+        microseconds, floor = float(np.median(own)), floor_of(name, parameters, bandwidth)
         rows.append(
             {
                 "model": model, "parameters": parameters, "transform": name, "microseconds": microseconds,

@@ -23,7 +23,7 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = experiment.Settings("mnist", arguments.epochs, arguments.epochs, trials=1, chains=1)
     images = experiment.load_images(settings, arguments.data)
-    bench = experiment.Bench(settings, experiment.pooled_split(settings, images), logit_scale=15.0, prior=0.5)
+    bench = experiment.NetworkBench(settings, experiment.pooled_split(settings, images), logit_scale=15.0, prior=0.5)
     kernel = ib.leimkuhler_matthews(bench.posterior, "probit", noise_correction=True)
     cycle = arguments.epochs // 4 * bench.steps
     schedules = {"constant 2.3e-3": ib.schedules.constant(2.3e-3)}

@@ -9,13 +9,14 @@ medians and the ratio. Sizes are those of the throughput benchmarks.
 import argparse
 import json
 import statistics
-import time
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
 import inbounds as ib
+from experiments.timing import interleaved
 
 
 def logistic_regression(rows=100_000, columns=50):
@@ -54,13 +55,11 @@ def measure(repeats: int, num_steps: int) -> list[dict]:
             "known": ib.leimkuhler_matthews(posterior, noise_correction=1.0),
             "halves": ib.leimkuhler_matthews(posterior, noise_correction=True),
         }
-        seconds: dict[str, list[float]] = {kind: [] for kind in kernels}
-        for repeat in range(repeats + 1):
-            for kind, kernel in kernels.items():
-                began = time.perf_counter()
-                ib.sample(kernel, step_size, num_steps, thin=100, batch_size=batch_size, progress=False)
-                if repeat:  # the first compiles
-                    seconds[kind].append(time.perf_counter() - began)
+
+        def run(kernel: ib.Kernel, step_size: float = step_size, batch_size: int = batch_size) -> None:
+            ib.sample(kernel, step_size, num_steps, thin=100, batch_size=batch_size, progress=False)
+
+        seconds = interleaved({kind: partial(run, kernel) for kind, kernel in kernels.items()}, repeats)
         micro = {kind: 1e6 * statistics.median(values) / num_steps for kind, values in seconds.items()}
         rows.append({"model": name, **micro, "ratio": micro["halves"] / micro["known"]})
     return rows

@@ -10,6 +10,7 @@ those predictions over the draws, and of the users' factors by number of ratings
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import jax
 import numpy as np
 
 import inbounds as ib
+from experiments.timing import interleaved
 from inbounds.data import MOVIELENS_SHAPES, RatingsSplit, generate_ratings
 from inbounds.display import text_table
 from inbounds.models import FactorModel
@@ -72,17 +74,16 @@ def timed_steps() -> int:
 
 
 def time(kernels: dict[str, ib.Kernel], start: Any, rounds: int) -> dict[str, np.ndarray]:
-    """Seconds of a short run, one a round; the first, which compiles, is left out."""
+    """Seconds of a short run, one a round."""
     steps = timed_steps()
-    seconds: dict[str, list[float]] = {name: [] for name in kernels}
-    for _ in range(rounds + 1):
-        for name, kernel in kernels.items():
-            draws = ib.sample(
-                kernel, 1e-5, steps, thin=steps, batch_size=BATCH, init=start, progress=False,
-                collect=ib.collect.predictive_mean(first_factor),
-            )  # fmt: skip
-            seconds[name].append(draws.seconds)
-    return {name: np.asarray(each[1:]) for name, each in seconds.items()}
+
+    def run(kernel: ib.Kernel) -> float:
+        return ib.sample(
+            kernel, 1e-5, steps, thin=steps, batch_size=BATCH, init=start, progress=False,
+            collect=ib.collect.predictive_mean(first_factor),
+        ).seconds  # fmt: skip
+
+    return interleaved({name: partial(run, kernel) for name, kernel in kernels.items()}, rounds)
 
 
 def first_factor(theta: Any) -> Any:

@@ -7,19 +7,22 @@ store and without it, each in a process of its own. Times are taken in turns, an
 """
 
 import argparse
+import itertools
 import json
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import numpyro.distributions as dist
 
 import inbounds as ib
+from experiments.timing import interleaved
 
 MB = 1e6
 CHECKPOINTS = 20  # of a run whose checkpoints are measured
@@ -81,30 +84,27 @@ def measure_memory(draws: int, numbers: int, stored: bool) -> dict:
 def measure_time(draws: int, numbers: int, rounds: int) -> dict:
     """Seconds in memory (with theta made from phi, which the store holds), in a store, and of one checkpoint."""
     kernel = kernel_of(numbers)
-    times: dict[str, list[float]] = {"memory": [], "store": [], "checkpoint": []}
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(rounds + 1):  # the first one compiles
-            for where in times:
-                options = {
-                    "memory": {},
-                    "store": {"store": f"{folder}/{number}.zarr"},
-                    "checkpoint": {
-                        "checkpoint": ib.Checkpoint(f"{folder}/c{number}", every_steps=draws // CHECKPOINTS),
-                        "store": f"{folder}/c{number}.zarr",
-                    },
-                }[where]
-                began = time.perf_counter()
-                result = ib.sample(kernel, 1e-3, draws, progress=False, **options)
-                assert result.theta is not None
-                times[where].append(time.perf_counter() - began)
-    medians = {where: statistics.median(seconds[1:]) for where, seconds in times.items()}
+        numbers_of_runs = itertools.count()
+
+        def run(where: str) -> None:
+            number = next(numbers_of_runs)
+            options: dict[str, dict] = {
+                "memory": {},
+                "store": {"store": f"{folder}/{number}.zarr"},
+                "checkpoint": {
+                    "checkpoint": ib.Checkpoint(f"{folder}/c{number}", every_steps=draws // CHECKPOINTS),
+                    "store": f"{folder}/c{number}.zarr",
+                },
+            }
+            result = ib.sample(kernel, 1e-3, draws, progress=False, **options[where])
+            assert result.theta is not None
+
+        times = interleaved({where: partial(run, where) for where in ("memory", "store", "checkpoint")}, rounds)
+    medians = {where: float(np.median(seconds)) for where, seconds in times.items()}
     return medians | {
-        "store_over_memory": statistics.median(
-            b / a for a, b in zip(times["memory"][1:], times["store"][1:], strict=True)
-        ),
-        "seconds_a_checkpoint": statistics.median(
-            (b - a) / CHECKPOINTS for a, b in zip(times["store"][1:], times["checkpoint"][1:], strict=True)
-        ),
+        "store_over_memory": float(np.median(times["store"] / times["memory"])),
+        "seconds_a_checkpoint": float(np.median((times["checkpoint"] - times["store"]) / CHECKPOINTS)),
     }
 
 

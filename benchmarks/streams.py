@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import inbounds as ib
+from experiments.timing import interleaved
 
 
 def logistic_regression(rows: int):
@@ -82,13 +84,12 @@ def measure(name: str, rows: int, steps: int, repeats: int, ways: list[str]) -> 
     with tempfile.TemporaryDirectory() as folder:
         kept = {way: held for way, held in write(Path(folder), data, table, columns).items() if way in ways}
         kernels = {way: ib.sgld(ib.Posterior(priors, log_likelihood, held)) for way, held in kept.items()}
-        seconds: dict[str, list[float]] = {way: [] for way in kernels}
-        for repeat in range(repeats + 1):
-            for way, kernel in kernels.items():
-                count = steps if repeat else steps // 4
-                draws = ib.sample(kernel, step_size, count, thin=count, batch_size=batch_size, progress=False)
-                if repeat:  # the first compiles
-                    seconds[way].append(draws.seconds / count)
+
+        def run(kernel: ib.Kernel) -> float:
+            draws = ib.sample(kernel, step_size, steps, thin=steps, batch_size=batch_size, progress=False)
+            return draws.seconds / steps
+
+        seconds = interleaved({way: partial(run, kernel) for way, kernel in kernels.items()}, repeats)
     return [
         {
             "data": name,

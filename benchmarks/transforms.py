@@ -10,13 +10,14 @@ import argparse
 import json
 import platform
 import statistics
-import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import constraints
 
+from experiments.timing import interleaved
 from inbounds import transforms
 
 
@@ -34,12 +35,6 @@ def drift_piece(transform):
     return jax.jit(piece)
 
 
-def seconds(function, *arguments):
-    start = time.perf_counter()
-    jax.block_until_ready(function(*arguments))
-    return time.perf_counter() - start
-
-
 def measure(size, repeats):
     """Median seconds by transform name: {name: {"theta": s, "drift": s}}."""
     rng = np.random.default_rng(0)
@@ -50,12 +45,11 @@ def measure(size, repeats):
     for transform in chosen:
         functions[transform.name, "theta"] = evaluation(transform)
         functions[transform.name, "drift"] = drift_piece(transform)
-    times = {key: [] for key in functions}
-    for function in functions.values():
-        seconds(function, *arguments)
-    for _ in range(repeats):
-        for key, function in functions.items():
-            times[key].append(seconds(function, *arguments))
+
+    def run(function):
+        jax.block_until_ready(function(*arguments))
+
+    times = interleaved({key: partial(run, function) for key, function in functions.items()}, repeats)
     return {name: {part: statistics.median(times[name, part]) for part in ("theta", "drift")} for name, _ in functions}
 
 

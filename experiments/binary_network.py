@@ -8,7 +8,6 @@ loss. Everything happens inside compiled calls: one chain a step size, whole epo
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,12 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import inbounds as ib
-from experiments import search
-from experiments.comparison import Method, at_end, chosen, metric, rounded
+from experiments.comparison import Bench, Comparison, Method, at_end, chosen, metric, settings_for
+from experiments.reports import Report
 from experiments.results import Results, number
 from inbounds.data import catalog, synthetic_digits
 from inbounds.data.images import LabelledImages, Part, Split, split
-from inbounds.kernels import Kernel
 from inbounds.models import Network, binarise, loss_and_accuracy, network_posterior, steps_per_epoch
 from inbounds.trees import PyTree
 
@@ -49,33 +47,35 @@ BINS = 15  # of the calibration error
 METHODS = {
     method.name: method
     for method in (
-        Method("sigmoid", "CoRV sigmoid", "paper", lambda p: ib.sgld(p, "sigmoid"), 1e-5, 1e-1),
-        Method("arctan", "CoRV arctan", "paper", lambda p: ib.sgld(p, "arctan"), 1e-5, 1.0),
-        Method("softsign", "CoRV softsign", "paper", lambda p: ib.sgld(p, "softsign"), 1e-5, 1.0),
-        Method("mirror", "SGLD, mirrored", "baseline", lambda p: ib.baselines.mirror(p), 1e-7, 1e-3),
-        Method("probit", "CoRV probit", "ours", lambda p: ib.sgld(p, "probit"), 1e-5, 1e-1),
-        Method("probit-lm", "CoRV-LM probit", "ours", lambda p: ib.leimkuhler_matthews(p, "probit"), 1e-5, 1e-1),
+        Method("sigmoid", "CoRV sigmoid", "paper", lambda b: ib.sgld(b.posterior, "sigmoid"), 1e-5, 1e-1),
+        Method("arctan", "CoRV arctan", "paper", lambda b: ib.sgld(b.posterior, "arctan"), 1e-5, 1.0),
+        Method("softsign", "CoRV softsign", "paper", lambda b: ib.sgld(b.posterior, "softsign"), 1e-5, 1.0),
+        Method("mirror", "SGLD, mirrored", "baseline", lambda b: ib.baselines.mirror(b.posterior), 1e-7, 1e-3),
+        Method("probit", "CoRV probit", "ours", lambda b: ib.sgld(b.posterior, "probit"), 1e-5, 1e-1),
+        Method(
+            "probit-lm", "CoRV-LM probit", "ours", lambda b: ib.leimkuhler_matthews(b.posterior, "probit"), 1e-5, 1e-1
+        ),
         Method(
             "probit-lm-nc",
             "CoRV-LM-nc probit",
             "ours",
-            lambda p: ib.leimkuhler_matthews(p, "probit", noise_correction=True),
+            lambda b: ib.leimkuhler_matthews(b.posterior, "probit", noise_correction=True),
             1e-5,
             1e-1,
         ),
-        Method("sigmoid-baoab", "underdamped, sigmoid", "ours", lambda p: ib.baoab(p, "sigmoid"), 1e-7, 1e-3),
-        Method("probit-baoab", "underdamped, probit", "ours", lambda p: ib.baoab(p, "probit"), 1e-7, 1e-3),
+        Method("sigmoid-baoab", "underdamped, sigmoid", "ours", lambda b: ib.baoab(b.posterior, "sigmoid"), 1e-7, 1e-3),
+        Method("probit-baoab", "underdamped, probit", "ours", lambda b: ib.baoab(b.posterior, "probit"), 1e-7, 1e-3),
         Method(
             "probit-baoab-nc",
             "underdamped-nc, probit",
             "ours",
-            lambda p: ib.baoab(p, "probit", noise_correction=True),
+            lambda b: ib.baoab(b.posterior, "probit", noise_correction=True),
             1e-7,
             1e-3,
         ),
     )
 }
-ITO = Method("ito", "Ito sigmoid", "baseline", lambda p: ib.baselines.ito(p, "sigmoid"), 1e-9, 1e-3)
+ITO = Method("ito", "Ito sigmoid", "baseline", lambda b: ib.baselines.ito(b.posterior, "sigmoid"), 1e-9, 1e-3)
 
 
 @dataclass(frozen=True)
@@ -141,15 +141,10 @@ def settings(scale: str, seed: int, dataset: str = "mnist", **changes: Any) -> d
     """
     if dataset not in DATASETS:
         raise ValueError(f"Unknown data set {dataset!r}. Known: {', '.join(DATASETS)}.")
-    if scale not in SCALES:
-        raise ValueError(f"Unknown scale {scale!r}. Known: {', '.join(SCALES)}.")
-    values: dict[str, Any] = {
-        "dataset": dataset,
-        "seed": seed,
-        **SCALES[scale],
-        **LONGER.get(dataset, {}).get(scale, {}),
+    asked = LONGER.get(dataset, {}).get(scale, {}) | {
+        name: value for name, value in changes.items() if value is not None
     }
-    return {"scale": scale, **asdict(Settings(**values | {k: v for k, v in changes.items() if v is not None}))}
+    return {"scale": scale, **asdict(settings_for(Settings, SCALES, scale, asked, dataset=dataset, seed=seed))}
 
 
 def settings_of(results: Results) -> Settings:
@@ -238,74 +233,52 @@ def calibration_error(probabilities: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.sum(jnp.abs(member.T @ (confidence - right))) / len(y)
 
 
-class Bench:
-    """A network on a split: runs methods with one chain a step size. Equal calls compile once."""
+class NetworkBench(Bench):
+    """A network on a split."""
 
     def __init__(self, settings: Settings, parts: Split, logit_scale: float, prior: float):
-        self.settings = settings
         layers = (parts.train.x.shape[1], *settings.hidden, int(parts.train.y.max()) + 1)
         self.network = Network(layers, logit_scale=logit_scale)
-        self.posterior = network_posterior(self.network, *parts.train, prior)
+        super().__init__(network_posterior(self.network, *parts.train, prior), self.network.start, settings.batch_size)
         self.steps = steps_per_epoch(len(parts.train), settings.batch_size)
         sets = tuple((jnp.asarray(part.x), jnp.asarray(part.y)) for part in (parts.validation, parts.test))
         self.evaluation = Evaluation(self.network, sets, settings.epochs, settings.epochs // 5)
-        self.kernels: dict[str, Kernel] = {}
 
     def run(
         self,
         method: Method,
         step_sizes: Sequence[float] | np.ndarray,
-        epochs: int,
+        length: int,
         seed: int,
         check: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """{"curve": (chains, epochs, sets, metrics), "clamped": (chains, epochs), "seconds"}; NaN where a chain died."""
-        if method.name not in self.kernels:
-            self.kernels[method.name] = method.kernel(self.posterior)
-        began = time.perf_counter()
-        draws = ib.sample(
-            self.kernels[method.name],
-            np.asarray(step_sizes, float),
-            epochs * self.steps,
-            thin=self.steps,
-            batch_size=self.settings.batch_size,
-            num_chains=len(step_sizes),
-            seed=seed,
-            init=self.network.start,
-            collect=self.evaluation,
-            progress=False,
-            monitor=lambda done, collected: check(),
-            on_failure="continue",
+        """As every bench's, with "clamped", (chains, epochs); one evaluation an epoch."""
+        draws, _, seconds = self.sample(
+            method, step_sizes, length * self.steps, self.steps, self.evaluation, seed, check
         )
         return {
-            "curve": np.asarray(draws.collected)[:, :epochs],
+            "curve": np.asarray(draws.collected)[:, :length],
             "clamped": draws.stats["clamped"],
-            "seconds": time.perf_counter() - began,
+            "seconds": seconds,
         }
 
 
 # -- the experiment -----------------------------------------------------------------------------------------------
 
 
-class Experiment:
-    """The parts of the experiment, each computed once and kept in the results folder."""
+class Experiment(Comparison):
+    """The parts of the experiment; a bench is that of a logit scale, a prior, and whether the split is the published one."""
+
+    metrics, loss = METRICS, "loss"
 
     def __init__(self, settings: Settings, results: Results, data: Any, say: Callable[[str], None]):
-        self.settings, self.results, self.say = settings, results, say
+        super().__init__(settings, results, say)
         self.images = load_images(settings, data)
         self.parts = pooled_split(settings, self.images)
-        self._benches: dict[tuple, Bench] = {}
 
-    def bench(self, logit_scale: float, prior: float, standard: bool = False) -> Bench:
-        """Made once for each combination; only the latest is kept, with what was compiled for it."""
-        key = (logit_scale, prior, standard)
-        if key not in self._benches:
-            parts = standard_split(self.settings, self.images) if standard and self.images else self.parts
-            self._benches = {key: Bench(self.settings, parts, logit_scale, prior)}
-        return self._benches[key]
-
-    def part(self, name: str, compute: Callable[[], Any]) -> Any:
-        return self.results.part(name, compute, self.say)
+    def make_bench(self, logit_scale: float, prior: float, standard: bool = False) -> NetworkBench:
+        parts = standard_split(self.settings, self.images) if standard and self.images else self.parts
+        return NetworkBench(self.settings, parts, logit_scale, prior)
 
     def logit_scale(self) -> float:
         """The scale for all methods: least validation loss, summed over sigmoid and mirror, each at its best step."""
@@ -321,78 +294,45 @@ class Experiment:
     def _scale_loss(self, scale: float, method: Method) -> float:
         settings = self.settings
 
-        def compute():
+        def compute() -> dict[str, Any]:
             # The outer quarters of the range are never best: spend the few trials inside.
             low, high = (method.low**a * method.high ** (1 - a) for a in (0.75, 0.1))
-            return self._grid(
-                self.bench(scale, settings.prior), method, low, high, settings.scale_trials, settings.scale_epochs
-            )
+            bench = self.bench(scale, settings.prior)
+            return self.grid(bench, method, settings.scale_trials, settings.scale_epochs, (low, high))
 
         return number(self.part(f"scale/{scale:g}/{method.name}", compute)["best_loss"])
 
-    def _grid(self, bench: Bench, method: Method, low: float, high: float, trials: int, epochs: int) -> dict[str, Any]:
-        return search.grid(self._losses(bench, method, epochs), low, high, trials, self.settings.chains)
-
-    def _losses(self, bench: Bench, method: Method, epochs: int) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-        """The averaged validation loss at the last epoch, of one chain a step size."""
-
-        def evaluate(step_sizes):
-            curve = bench.run(method, step_sizes, epochs, self.settings.seed + 1)["curve"]
-            return {"losses": metric(curve, METRICS, "loss", "validation")[:, -1]}
-
-        return evaluate
-
-    def tuned(self, method: Method, scale: float) -> dict[str, Any]:
-        """The search for a method's step size, resumable trial by trial."""
-        settings = self.settings
-
-        def compute():
-            bench = self.bench(scale, settings.prior)
-            if settings.search == "grid":
-                return self._grid(bench, method, method.low, method.high, settings.trials, settings.tuning_epochs)
-            return search.tpe(
-                self._losses(bench, method, settings.tuning_epochs), method.low, method.high, settings.trials,
-                settings.chains, settings.seed, self.results.path / "studies" / f"{method.name}.journal",
-                f"{settings.dataset}-{method.name}",
-            )  # fmt: skip
-
-        return self.part(f"tune/{method.name}", compute)
+    def best_step(self, method: Method, scale: float) -> float:
+        """What the search finds."""
+        return self.tuned(method, (scale, self.settings.prior), self.settings.tuning_epochs)["best_step_size"]
 
     def final(self, method: Method, scale: float) -> dict[str, Any]:
         """The tuned method, once a seed, for all epochs."""
-        settings = self.settings
-        step = self.tuned(method, scale)["best_step_size"]
-
-        def compute():
-            bench = self.bench(scale, settings.prior)
-            return _summary(bench.run(method, np.full(settings.chains, step), settings.epochs, settings.seed + 2), step)
-
-        return self.part(f"final/{method.name}", compute)
+        settings, step = self.settings, self.best_step(method, scale)
+        return self.part(
+            f"final/{method.name}",
+            lambda: self.fresh(self.bench(scale, settings.prior), method, step, settings.epochs, 2),
+        )
 
     def standard(self, method: Method, scale: float) -> dict[str, Any] | None:
         """The same step size on the published split, for comparison with other work."""
         if self.images is None:
             return None
-        settings = self.settings
-        step = self.tuned(method, scale)["best_step_size"]
-
-        def compute():
-            bench = self.bench(scale, settings.prior, standard=True)
-            return _summary(bench.run(method, np.full(settings.chains, step), settings.epochs, settings.seed + 3), step)
-
-        return self.part(f"standard/{method.name}", compute)
+        settings, step = self.settings, self.best_step(method, scale)
+        return self.part(
+            f"standard/{method.name}",
+            lambda: self.fresh(self.bench(scale, settings.prior, True), method, step, settings.epochs, 3),
+        )
 
     def prior(self, method: Method, scale: float, prior: float) -> dict[str, Any]:
         """The method under another prior, its step size searched again: one chain a step size, the best by validation."""
         settings = self.settings
 
-        def compute():
+        def compute() -> dict[str, Any]:
             bench = self.bench(scale, prior)
-            trials = settings.chains
-            grid = self._grid(bench, method, method.low, method.high, trials, settings.tuning_epochs)
-            step = grid["best_step_size"]
-            run = bench.run(method, np.full(trials, step), settings.tuning_epochs, settings.seed + 4)
-            return _summary(run, step) | {"at_edge": grid["at_edge"]}
+            grid = self.grid(bench, method, settings.chains, settings.tuning_epochs)
+            run = self.fresh(bench, method, grid["best_step_size"], settings.tuning_epochs, 4)
+            return run | {"at_edge": grid["at_edge"]}
 
         return self.part(f"prior/{prior:g}/{method.name}", compute)
 
@@ -400,7 +340,7 @@ class Experiment:
         """Ito's formulation over its range of step sizes; lost coordinates are restarted, and counted."""
         settings = self.settings
 
-        def compute():
+        def compute() -> dict[str, Any]:
             bench = self.bench(scale, settings.prior)
             steps = np.geomspace(ITO.low, ITO.high, settings.chains)
             epochs = min(settings.epochs, settings.scale_epochs)
@@ -415,11 +355,6 @@ class Experiment:
             }
 
         return self.part("ito", compute)
-
-
-def _summary(run: dict[str, Any], step_size: float) -> dict[str, Any]:
-    """What is kept of a run of several seeds: every metric on both sets, (seeds, epochs), rounded for the disk."""
-    return {"step_size": step_size, "seconds": run["seconds"], **rounded(run["curve"], METRICS)}
 
 
 def run(
@@ -486,7 +421,7 @@ def summarise(results: Results) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["stage"], row["prior"], order.index(row["method"])))
 
 
-def report(results: Results) -> Any:
+def report(results: Results) -> Report:
     """Tables, pictures and sentences from the parts that are there."""
     from experiments.binary_network_page import page
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.binary_network import METHODS, SENSITIVE, settings_of, summarise
-from experiments.comparison import curve_of, plus_minus, search_cells
+from experiments.comparison import curve_of, draw_curves, kept, plus_minus, search_table, write_tables
 from experiments.pictures import log_log
 from experiments.reports import Claim, Report
 from experiments.results import Results, number
@@ -35,9 +35,7 @@ def page(results: Results) -> Report:
     """Everything that the parts which are there have to say."""
     rows = summarise(results)
     claims = claims_of(results, rows)
-    results.write_csv("summary", rows)
-    results.write_csv("curves", curve_rows(results))
-    results.write_summary(rows, claims)
+    write_tables(results, rows, curve_rows(results), claims)
     makers = (_curves, _table, _search, _scale, _prior, _ito, _standard)
     sections = [section for make in makers if (section := make(results, rows)) is not None]
     own = settings_of(results)
@@ -56,10 +54,7 @@ def page(results: Results) -> Report:
 def curve_rows(results: Results) -> list[dict[str, Any]]:
     """The means over the seeds, one row a method and epoch."""
     rows = []
-    for name in METHODS:
-        final = results.get(f"final/{name}")
-        if final is None:
-            continue
+    for name, final in kept(results, "final/", METHODS).items():
         means = {
             metric: curve_of(final, metric) for metric in ("loss", "accuracy", "single_loss", "single_accuracy", "ece")
         }
@@ -195,7 +190,7 @@ def _lost(share_a_step: float, steps: int = 1_000) -> float:
 
 
 def _curves(results: Results, rows: list[dict[str, Any]]) -> Section | None:
-    finals = {name: final for name in METHODS if (final := results.get(f"final/{name}")) is not None}
+    finals = kept(results, "final/", METHODS)
     if not finals:
         return None
     panels = (
@@ -208,18 +203,12 @@ def _curves(results: Results, rows: list[dict[str, Any]]) -> Section | None:
     def draw(theme):
         figure, axes = new_figure(2, 2, width=8.6, height=2.7, sharex=True)
         for axis, (metric, label) in zip(axes.flat, panels, strict=True):
-            ends = []
-            for name, final in finals.items():
-                family, style = LOOKS[name]
-                curve = curve_of(final, metric)
-                epochs = np.arange(1, len(curve) + 1)
-                axis.plot(epochs, curve, style, color=theme.colour(family), lw=1.3, label=METHODS[name].label)
-                ends.append(curve[len(curve) // 10 :])
-            values = np.concatenate(ends)
-            low, high = np.nanmin(values), np.nanmax(values)
+            means = {name: curve_of(final, metric) for name, final in finals.items()}
+            curves = {name: (np.arange(1, len(mean) + 1), mean) for name, mean in means.items()}
+            values = draw_curves(axis, theme, METHODS, LOOKS, curves, 10)
+            low, high = np.min(values), np.max(values)
             axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
             axis.set_title(label)
-            axis.grid(True, lw=0.6)
             if metric.startswith("single"):
                 axis.set_xlabel("epoch")
         handles, labels = axes.flat[0].get_legend_handles_labels()
@@ -260,7 +249,7 @@ def _table(results: Results, rows: list[dict[str, Any]]) -> Section | None:
 
 
 def _search(results: Results, rows: list[dict[str, Any]]) -> Section | None:
-    searches = {name: part for name in METHODS if (part := results.get(f"tune/{name}")) is not None}
+    searches = kept(results, "tune/", METHODS)
     if not searches:
         return None
 
@@ -284,11 +273,8 @@ def _search(results: Results, rows: list[dict[str, Any]]) -> Section | None:
         return figure
 
     figure = save_picture(results.figure(f"{settings_of(results).dataset}-search"), draw)
-    cells = search_cells(METHODS, searches)
-    columns = ("method", "range", "best step size", "validation loss", "place in the range", "trials")
-    return Section(
-        "The search for the step size", "Every dot is one chain with its own step size.", figure, Table(columns, cells)
-    )
+    see = "Every dot is one chain with its own step size."
+    return Section("The search for the step size", see, figure, search_table(METHODS, searches))
 
 
 def _scale(results: Results, rows: list[dict[str, Any]]) -> Section | None:

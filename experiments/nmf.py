@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import inbounds as ib
-from experiments import search
-from experiments.comparison import Method, at_end, chosen, curve_of, metric, rounded, seeds_of
+from experiments.comparison import Bench, Comparison, Method, at_end, chosen, curve_of, seeds_of, settings_for
+from experiments.reports import Report
 from experiments.results import Results, number
 from inbounds.data import MOVIELENS_SHAPES, Ratings, RatingsSplit, catalog, generate_ratings
 from inbounds.kernels import Kernel
@@ -44,13 +43,13 @@ BASELINES = ("mirror", "sgrld")
 # -- what is compared ---------------------------------------------------------------------------------------------
 
 
-def _preconditioned(kernel: Callable, transform: str) -> Callable[[Bench], Kernel]:
+def _preconditioned(kernel: Callable, transform: str) -> Callable[[RatingsBench], Kernel]:
     return lambda bench: kernel(
         bench.posterior, transform, preconditioner=bench.model.preconditioner(bench.ratings, transform)
     )
 
 
-def _corrected(kernel: Callable, transform: str) -> Callable[[Bench], Kernel]:
+def _corrected(kernel: Callable, transform: str) -> Callable[[RatingsBench], Kernel]:
     return lambda bench: kernel(
         bench.posterior,
         transform,
@@ -59,7 +58,7 @@ def _corrected(kernel: Callable, transform: str) -> Callable[[Bench], Kernel]:
     )
 
 
-def _touched(noise: str) -> Callable[[Bench], Kernel]:
+def _touched(noise: str) -> Callable[[RatingsBench], Kernel]:
     rows = {"W": "user", "H": "item"}
     return lambda bench: ib.baselines.touched_rows(bench.posterior, rows, bench.batch_size, noise=noise)
 
@@ -147,13 +146,10 @@ def settings(scale: str, seed: int, dataset: str = "movielens-1m", **changes: An
         dataset: as in `Settings`.
         changes: other values for fields of `Settings`; None leaves a field as it is.
     """
-    if scale not in SCALES:
-        raise ValueError(f"Unknown scale {scale!r}. Known: {', '.join(SCALES)}.")
     known = (*(name for name in catalog.datasets() if name.startswith("movielens")), *GENERATED)
     if dataset not in known:
         raise ValueError(f"Unknown data set {dataset!r}. Known: {', '.join(known)}.")
-    values: dict[str, Any] = {"dataset": dataset, "seed": seed, **SCALES[scale]}
-    made = Settings(**values | {k: v for k, v in changes.items() if v is not None})
+    made = settings_for(Settings, SCALES, scale, changes, dataset=dataset, seed=seed)
     if len(made.ranks) != len(made.iterations):
         raise ValueError(f"{len(made.ranks)} ranks need as many numbers of iterations; got {len(made.iterations)}.")
     return {"scale": scale, **asdict(made)}
@@ -211,65 +207,39 @@ class Evaluation:
         return state[-1]
 
 
-class Bench:
-    """A model on a split: runs methods with one chain a step size. Equal calls compile once."""
-
-    settings: Settings
-    ratings: Ratings
-    model: FactorModel
-    posterior: ib.Posterior
+class RatingsBench(Bench):
+    """A factorisation of the ratings of a split."""
 
     def __init__(self, settings: Settings, parts: RatingsSplit, rank: int, prior_rate: float | None):
         self.settings, self.ratings = settings, parts.train
         self.model = FactorModel.of(parts.train, rank, "poisson", prior_rate=prior_rate)
-        self.posterior = self.model.posterior(parts.train)
-        self.batch_size = min(settings.batch_size, len(parts.train))
+        super().__init__(
+            self.model.posterior(parts.train), self.model.start, min(settings.batch_size, len(parts.train))
+        )
         self.sets = tuple(_columns(part) for part in (parts.validation, parts.test))
         self.range = (float(parts.train.rating.min()), float(parts.train.rating.max()))
-        self.kernels: dict[str, Kernel] = {}
         self.evaluations: dict[int, Evaluation] = {}
 
     def run(
         self,
         method: Method,
         step_sizes: Sequence[float] | np.ndarray,
-        iterations: int,
+        length: int,
         seed: int,
         check: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """{"curve": (chains, evaluations, sets, metrics), "seconds", "clock"}; NaN where a chain died."""
-        if method.name not in self.kernels:
-            self.kernels[method.name] = method.kernel(self)
-        thin = max(1, iterations // self.settings.evaluations)
-        draws = iterations // thin
+        """As every bench's, with "steps" and "clock", the iteration and the second of every evaluation."""
+        thin = max(1, length // self.settings.evaluations)
+        draws = length // thin
         if draws not in self.evaluations:
             self.evaluations[draws] = Evaluation(self.model, self.sets, draws, draws // 5, self.range)
-        began, clock = time.perf_counter(), [(0, 0.0)]
-
-        def monitor(done: int, collected: Any) -> None:
-            clock.append((done, time.perf_counter() - began))
-            check()
-
-        run = ib.sample(
-            self.kernels[method.name],
-            np.asarray(step_sizes, float),
-            draws * thin,
-            thin=thin,
-            batch_size=self.batch_size,
-            num_chains=len(step_sizes),
-            seed=seed,
-            init=self.model.start,
-            collect=self.evaluations[draws],
-            progress=False,
-            monitor=monitor,
-            on_failure="continue",
-        )
+        run, clock, seconds = self.sample(method, step_sizes, draws * thin, thin, self.evaluations[draws], seed, check)
         steps = thin * np.arange(1, draws + 1)
         return {
             "curve": np.asarray(run.collected),
             "steps": steps,
-            "seconds": time.perf_counter() - began,
-            "clock": np.interp(steps, *np.asarray(clock).T),
+            "clock": np.round(np.interp(steps, *clock.T), 3),
+            "seconds": seconds,
         }
 
 
@@ -280,28 +250,22 @@ def _columns(ratings: Ratings) -> tuple[jax.Array, jax.Array, jax.Array]:
 # -- the experiment -----------------------------------------------------------------------------------------------
 
 
-class Experiment:
-    """The parts of the experiment, each computed once and kept in the results folder."""
+class Experiment(Comparison):
+    """The parts of the experiment; a bench is that of a rank and a prior's rate."""
+
+    metrics, loss = METRICS, "rmse"
 
     def __init__(self, settings: Settings, results: Results, data: Any, say: Callable[[str], None]):
-        self.settings, self.results, self.say = settings, results, say
+        super().__init__(settings, results, say)
         self.parts = load(settings, data)
-        self._benches: dict[tuple, Bench] = {}
 
-    def bench(self, rank: int, prior_rate: float | None) -> Bench:
-        """Made once for each combination; only the latest is kept, with what was compiled for it."""
-        key = (rank, prior_rate)
-        if key not in self._benches:
-            self._benches = {key: Bench(self.settings, self.parts, rank, prior_rate)}
-        return self._benches[key]
-
-    def part(self, name: str, compute: Callable[[], Any]) -> Any:
-        return self.results.part(name, compute, self.say)
+    def make_bench(self, rank: int, prior_rate: float | None) -> RatingsBench:
+        return RatingsBench(self.settings, self.parts, rank, prior_rate)
 
     def baselines(self) -> dict[str, float]:
         """What needs no factors."""
 
-        def compute():
+        def compute() -> dict[str, float]:
             train, _, test = self.parts
             return {
                 "global mean": UserItemBias.global_mean(train).rmse(test),
@@ -315,60 +279,21 @@ class Experiment:
 
         return self.part("baselines", compute)
 
-    def tuned(self, method: Method, rank: int, iterations: int, prior_rate: float | None, under: str) -> dict[str, Any]:
-        """The search for a method's step size, resumable trial by trial."""
-        settings = self.settings
-        iterations = settings.tuning_iterations or iterations
-
-        def compute():
-            bench = self.bench(rank, prior_rate)
-            if settings.search == "grid":
-                return self.grid(bench, method, settings.trials, iterations)
-            journal = self.results.path / "studies" / f"{under.replace('/', '-')}-{method.name}.journal"
-            return search.tpe(
-                self._errors(bench, method, iterations), method.low, method.high, settings.trials, settings.chains,
-                settings.seed, journal, f"{settings.dataset}-{under}-{method.name}",
-            )  # fmt: skip
-
-        return self.part(f"{under}/tune/{method.name}", compute)
-
-    def grid(self, bench: Bench, method: Method, trials: int, iterations: int) -> dict[str, Any]:
-        """Step sizes over the whole range of a method."""
-        errors = self._errors(bench, method, iterations)
-        return search.grid(errors, method.low, method.high, trials, self.settings.chains)
-
-    def _errors(self, bench: Bench, method: Method, iterations: int) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-        """The averaged errors at the last iteration, of one chain a step size."""
-
-        def evaluate(step_sizes):
-            curve = bench.run(method, step_sizes, iterations, self.settings.seed + 1)["curve"]
-            return {
-                "losses": metric(curve, METRICS, "rmse", "validation")[:, -1],
-                "test": metric(curve, METRICS, "rmse")[:, -1],
-            }
-
-        return evaluate
-
     def final(self, method: Method, rank: int, iterations: int, prior_rate: float | None, under: str) -> dict[str, Any]:
         """The tuned method, once a seed, for all iterations."""
-        settings = self.settings
-        step = self.tuned(method, rank, iterations, prior_rate, under)["best_step_size"]
-
-        def compute():
-            bench = self.bench(rank, prior_rate)
-            run = bench.run(method, np.full(settings.chains, step), iterations, settings.seed + 2)
-            kept: dict[str, Any] = {"step_size": step, "steps": run["steps"], "clock": np.round(run["clock"], 3)}
-            return kept | rounded(run["curve"], METRICS) | {"seconds": run["seconds"]}
-
-        return self.part(f"{under}/final/{method.name}", compute)
+        key = (rank, prior_rate)
+        step = self.tuned(method, key, self.settings.tuning_iterations or iterations, under)["best_step_size"]
+        return self.part(
+            f"{under}final/{method.name}", lambda: self.fresh(self.bench(*key), method, step, iterations, 2)
+        )
 
     def stability(self, method: Method, rank: int, iterations: int) -> dict[str, Any]:
         """The error at the end of a run against the step size, over the whole range of a method."""
-
-        def compute():
-            return self.grid(self.bench(rank, self.settings.prior_rate), method, self.settings.sweep, iterations)
-
-        return self.part(f"rank-{rank}/stability/{method.name}", compute)
+        settings = self.settings
+        return self.part(
+            f"rank-{rank}/stability/{method.name}",
+            lambda: self.grid(self.bench(rank, settings.prior_rate), method, settings.sweep, iterations),
+        )
 
 
 def run(
@@ -397,14 +322,14 @@ def run(
     for rank, iterations in zip(settings.ranks, settings.iterations, strict=True):
         for method in picked:
             if "main" in stages:
-                final = experiment.final(method, rank, iterations, settings.prior_rate, f"rank-{rank}")
+                final = experiment.final(method, rank, iterations, settings.prior_rate, f"rank-{rank}/")
                 say(f"rank {rank}, {method.label}: {_line(final)}")
             if "stability" in stages and method.name in SWEPT:
                 experiment.stability(method, rank, iterations)
         if "prior" in stages:
             for method in picked:
                 if method.name in ("mirror", "softplus", "counts"):
-                    final = experiment.final(method, rank, iterations, None, f"rank-{rank}/matched")
+                    final = experiment.final(method, rank, iterations, None, f"rank-{rank}/matched/")
                     say(f"rank {rank}, matched prior, {method.label}: {_line(final)}")
 
 
@@ -462,7 +387,7 @@ def summarise(results: Results) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["rank"], row["prior"] == "matched", order.index(row["method"])))
 
 
-def report(results: Results) -> Any:
+def report(results: Results) -> Report:
     """Tables, pictures and sentences from the parts that are there."""
     from experiments.nmf_page import page
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.comparison import at_end, curve_of, plus_minus, search_cells
+from experiments.comparison import at_end, curve_of, draw_curves, kept, plus_minus, search_table, write_tables
 from experiments.nmf import (
     BASELINES,
     METHODS,
@@ -47,9 +47,7 @@ def page(results: Results) -> Report:
     """Everything that the parts which are there have to say."""
     rows = summarise(results)
     claims = claims_of(results, rows)
-    results.write_csv("summary", rows)
-    results.write_csv("curves", curve_rows(results))
-    results.write_summary(rows, claims, baselines=results.get("baselines"))
+    write_tables(results, rows, curve_rows(results), claims, baselines=results.get("baselines"))
     own = settings_of(results)
     sections = []
     for rank in own.ranks:
@@ -70,8 +68,7 @@ def page(results: Results) -> Report:
 
 
 def _finals(results: Results, rank: int, prior: str = "") -> dict[str, dict[str, Any]]:
-    parts = {name: results.get(f"rank-{rank}/{prior}final/{name}") for name in METHODS}
-    return {name: part for name, part in parts.items() if part is not None}
+    return kept(results, f"rank-{rank}/{prior}final/", METHODS)
 
 
 def curve_rows(results: Results) -> list[dict[str, Any]]:
@@ -111,7 +108,7 @@ def claims_of(results: Results, rows: list[dict[str, Any]]) -> list[Claim]:
                     last[best]["rmse"] < last["sgrld"]["rmse"],
                 )
             )
-        swept = {name: part for name in SWEPT if (part := results.get(f"rank-{rank}/stability/{name}")) is not None}
+        swept = kept(results, f"rank-{rank}/stability/", SWEPT)
         if "mirror" in swept and ("softplus" in swept or "icll" in swept):
             claims.append(_stable(rank, swept))
         matched = _finals(results, rank, "matched/")
@@ -182,21 +179,14 @@ def _curves(results: Results, rows: list[dict[str, Any]], rank: int) -> Section 
     def draw(theme):
         figure, axes = new_figure(1, 2, width=8.6, height=3.2, sharey=True)
         for axis, key, label in zip(axes.flat, ("steps", "clock"), ("iteration", "seconds"), strict=True):
-            ends = []
-            for name, final in finals.items():
-                family, style = LOOKS[name]
-                curve = curve_of(final, "rmse")
-                axis.plot(final[key], curve, style, color=theme.colour(family), lw=1.3, label=METHODS[name].label)
-                ends.append(curve[len(curve) // 20 :])
-            values = np.concatenate(ends)
-            values = values[np.isfinite(values)]
+            curves = {name: (final[key], curve_of(final, "rmse")) for name, final in finals.items()}
+            values = draw_curves(axis, theme, METHODS, LOOKS, curves, 20)
             bias = baselines.get("user + item", math.nan)
             axis.axhline(bias, color=theme.soft, lw=0.8, ls=(0, (4, 3)))
             low, high = np.min(values), min(np.max(values), np.min(values) * 1.6)
             axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
             axis.set_xlabel(label)
             axis.locator_params(axis="x", nbins=5)
-            axis.grid(True, lw=0.6)
         axes.flat[0].set_ylabel("test RMSE, averaged")
         handles, labels = axes.flat[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
@@ -244,16 +234,15 @@ def _table(results: Results, rows: list[dict[str, Any]], rank: int) -> Section |
 
 
 def _search(results: Results, rows: list[dict[str, Any]], rank: int) -> Section | None:
-    parts = {name: part for name in METHODS if (part := results.get(f"rank-{rank}/tune/{name}")) is not None}
-    if not parts:
+    searches = kept(results, f"rank-{rank}/tune/", METHODS)
+    if not searches:
         return None
-    cells = search_cells(METHODS, parts)
-    columns = ("method", "range", "best step size", "validation RMSE", "place in the range", "trials")
-    return Section(f"Rank {rank}: the search for the step size", "", None, Table(columns, cells))
+    table = search_table(METHODS, searches, "validation RMSE")
+    return Section(f"Rank {rank}: the search for the step size", "", None, table)
 
 
 def _stability(results: Results, rows: list[dict[str, Any]], rank: int) -> Section | None:
-    swept = {name: part for name in SWEPT if (part := results.get(f"rank-{rank}/stability/{name}")) is not None}
+    swept = kept(results, f"rank-{rank}/stability/", SWEPT)
     if not swept:
         return None
 

@@ -7,9 +7,9 @@ what counts is the ratio within a round.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 import inbounds as ib
 from experiments.reports import Claim, Report
 from experiments.results import Results
+from experiments.timing import interleaved
 from inbounds.data import MOVIELENS_SHAPES, generate_ratings
 from inbounds.display import Section, Table, new_figure, save_picture
 from inbounds.kernels import Kernel
@@ -88,21 +89,15 @@ def measure(own: dict[str, Any], rank: int, say: Callable[[str], None]) -> dict[
     posterior = model.posterior(ratings)
     kernels = {name: make(posterior) for name, (_, make) in METHODS.items()}
 
-    def once(kernel: Kernel) -> float:
-        began = time.perf_counter()
+    def once(kernel: Kernel) -> None:
         ib.sample(
             kernel, STEP_SIZE, own["steps"], thin=own["steps"], batch_size=min(own["batch_size"], len(ratings)),
             init=model.start, progress=False, collect=ib.collect.predictive_mean(_first_factor),
         )  # fmt: skip
-        return time.perf_counter() - began
 
-    for kernel in kernels.values():  # compile
-        once(kernel)
-    seconds: dict[str, list[float]] = {name: [] for name in kernels}
-    for index in range(own["rounds"]):
-        for name, kernel in kernels.items():
-            seconds[name].append(once(kernel))
-        say(f"rank {rank}, round {index + 1} of {own['rounds']}")
+    runs = {name: partial(once, kernel) for name, kernel in kernels.items()}
+    rounds = own["rounds"]
+    seconds = interleaved(runs, rounds, lambda index: say(f"rank {rank}, round {index + 1} of {rounds}"))
     parameters = sum(int(np.prod(shape)) for shape in model.shapes.values())
     return {"seconds": seconds, "steps": own["steps"], "parameters": parameters, "ratings": len(ratings)}
 

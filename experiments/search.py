@@ -11,14 +11,12 @@ import numpy as np
 
 from inbounds.tuning import tune
 
+Evaluate = Callable[[np.ndarray], dict[str, np.ndarray]]
+"""Arrays with one value a step size: "losses", and whatever else is to be kept."""
 
-def grid(
-    evaluate: Callable[[np.ndarray], dict[str, np.ndarray]], low: float, high: float, trials: int, chains: int
-) -> dict[str, Any]:
-    """Step sizes evenly spaced on the log scale, `chains` of them side by side: equal calls compile once.
 
-    `evaluate(step_sizes)` returns arrays with one value a step size: "losses", and whatever else is to be kept.
-    """
+def grid(evaluate: Evaluate, low: float, high: float, trials: int, chains: int) -> dict[str, Any]:
+    """Step sizes evenly spaced on the log scale, `chains` of them side by side: equal calls compile once."""
     began, steps = time.perf_counter(), np.geomspace(low, high, trials)
     padded = np.append(steps, np.full(-trials % chains, steps[-1])).reshape(-1, chains)
     found = [evaluate(some) for some in padded]
@@ -36,7 +34,7 @@ def grid(
 
 
 def tpe(
-    evaluate: Callable[[np.ndarray], dict[str, np.ndarray]],
+    evaluate: Evaluate,
     low: float,
     high: float,
     trials: int,

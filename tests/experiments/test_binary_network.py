@@ -44,7 +44,7 @@ def _pretend(self, method, step_sizes, epochs, seed, check=NOTHING):
 
 def _run(folder, monkeypatch, **changes):
     _pretend.calls = []
-    monkeypatch.setattr(bn.Bench, "run", _pretend)
+    monkeypatch.setattr(bn.NetworkBench, "run", _pretend)
     small = {"epochs": 12, "rows": 500, "logit_scales": (5.0, 10.0)}
     results = Results.open(folder, bn.NAME, bn.settings("smoke", 0, **small | changes))
     bn.run(results, NOTHING)
@@ -70,7 +70,7 @@ def test_running_again_computes_nothing(tmp_path, monkeypatch):
 def test_the_search_by_tpe_finds_the_middle_and_resumes(tmp_path, monkeypatch):
     pytest.importorskip("optuna")
     _pretend.calls = []
-    monkeypatch.setattr(bn.Bench, "run", _pretend)
+    monkeypatch.setattr(bn.NetworkBench, "run", _pretend)
     settings = bn.settings("smoke", 0, search="tpe", trials=30, chains=5, rows=500)
     results = Results.open(tmp_path, bn.NAME, settings)
     bn.run(results, NOTHING, methods=["sigmoid"], stages=["main"])
@@ -113,7 +113,7 @@ def test_a_page_of_nothing_and_of_some_parts_can_be_made(tmp_path, monkeypatch):
     results = Results.open(tmp_path, bn.NAME, bn.settings("smoke", 0, rows=500))
     assert page(results).sections == []
     _pretend.calls = []
-    monkeypatch.setattr(bn.Bench, "run", _pretend)
+    monkeypatch.setattr(bn.NetworkBench, "run", _pretend)
     bn.run(results, NOTHING, methods=["mirror"], stages=["main"])
     assert len(page(results).sections) == 3
 
