@@ -4,14 +4,29 @@ Every core map below takes p and returns, in closed and float-safe form, f, f', 
 All of them behave like exp at the lower end or decay faster; all but `Exp` become the identity, plus a constant, above.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from numpyro.distributions import constraints
 
 from . import special
-from .base import Elementwise, _is, as_float, edge_floor, evaluation_end, like, next_inside, parameter, with_tangent
+from .base import (
+    Elementwise,
+    Parameter,
+    _is,
+    as_float,
+    edge_floor,
+    evaluation_end,
+    like,
+    next_inside,
+    parameter,
+    with_tangent,
+)
 
 
 class HalfLine(Elementwise):
@@ -22,14 +37,14 @@ class HalfLine(Elementwise):
 
     _parameters = ("lower", "upper", "scale")
 
-    def __init__(self, lower=None, upper=None, scale=1.0):
+    def __init__(self, lower: Parameter = None, upper: Parameter = None, scale: Parameter = 1.0) -> None:
         if lower is not None and upper is not None:
             raise ValueError(f"{self.name} maps onto a half line: give lower={lower} or upper={upper}, not both")
         self.lower = parameter(0.0 if lower is None and upper is None else lower)
         self.upper = parameter(upper)
         self.scale = parameter(scale)
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         value, derivative, log_derivative = cls._value, cls._derivative, cls._log_derivative
         log_value, slope, rate = cls._log_value, cls._slope, cls._rate
@@ -43,44 +58,44 @@ class HalfLine(Elementwise):
     _value = _derivative = _slope = _log_derivative = _log_value = _rate = _inverse_value = staticmethod(lambda p: p)
 
     @classmethod
-    def _factor(cls, p, floor):
+    def _factor(cls, p: Array, floor: Any) -> Array:
         """What multiplies a gradient taken at max(f, floor): that point times f'/f, which is 1 at an exp-type end."""
         return jnp.maximum(cls._derivative(p), floor)
 
     @property
-    def sign(self):
+    def sign(self) -> float:
         return 1.0 if self.upper is None else -1.0
 
     @property
-    def codomain(self):
+    def codomain(self) -> constraints.Constraint:
         if self.upper is not None:
             return constraints.less_than(self.upper)
         return constraints.positive if _is(self.lower, 0.0) else constraints.greater_than(self.lower)
 
-    def _end(self):
+    def _end(self) -> Array:
         return self.lower if self.upper is None else self.upper
 
-    def _gap(self, p):
+    def _gap(self, p: Array) -> Array:
         gap = self._value(p)
         return gap if _is(self.scale, 1.0) else gap * like(self.scale, p)
 
-    def _place(self, gap, innermost):
+    def _place(self, gap: Array, innermost: Any) -> Array:
         """end +- gap, no closer to the end than `innermost`."""
         if _is(self._end(), 0.0):
             return self.sign * jnp.maximum(gap, abs(innermost))
         theta = like(self._end(), gap) + self.sign * gap
         return jnp.maximum(theta, innermost) if self.upper is None else jnp.minimum(theta, innermost)
 
-    def _held(self, theta, largest):
+    def _held(self, theta: Array, largest: Any) -> Array:
         """No further from the end than `largest`; the end itself has been seen to."""
         largest = float(largest)
         return jnp.minimum(theta, largest) if self.upper is None else jnp.maximum(theta, -largest)
 
-    def __call__(self, phi):
+    def __call__(self, phi: Array) -> Array:
         phi, p = self._core(phi)
         return self._held(self._place(self._gap(p), next_inside(self._end(), phi, self.sign)), jnp.finfo(phi.dtype).max)
 
-    def _inverse(self, theta):
+    def _inverse(self, theta: Array) -> Array:
         theta = as_float(theta)
         gap = self.sign * (theta - like(self._end(), theta))
         inside = gap >= 0
@@ -89,38 +104,38 @@ class HalfLine(Elementwise):
         p = jnp.where(inside, self._inverse_value(gap), math.nan)
         return p if _is(self.scale, 1.0) else p * like(self.scale, p)
 
-    def derivative(self, phi):
+    def derivative(self, phi: Array) -> Array:
         phi, p = self._core(phi)
         return self._spread(self.sign * self._derivative(p))
 
-    def log_derivative_slope(self, phi):
+    def log_derivative_slope(self, phi: Array) -> Array:
         phi, p = self._core(phi)
         return self._spread(self._per_scale(self._slope(p)))
 
-    def log_abs_det_jacobian(self, phi, theta, intermediates=None):
+    def log_abs_det_jacobian(self, phi: Array, theta: Array, intermediates: Any = None) -> Array:
         phi, p = self._core(phi)
         return self._spread(self._log_derivative(p))
 
-    def _spread(self, value):
+    def _spread(self, value: Array) -> Array:
         return jnp.broadcast_to(value, self.forward_shape(value.shape))
 
-    def _log_gap(self, phi):
+    def _log_gap(self, phi: Array) -> Array:
         phi, p = self._core(phi)
         log_gap = self._log_value(p)
         return self._spread(log_gap if _is(self.scale, 1.0) else log_gap + jnp.log(like(self.scale, p) + 0 * p))
 
-    def log_gap(self, phi):
+    def log_gap(self, phi: Array) -> Array:
         return self._log_gap(phi) if self.upper is None else super().log_gap(phi)
 
-    def log_upper_gap(self, phi):
+    def log_upper_gap(self, phi: Array) -> Array:
         return super().log_upper_gap(phi) if self.upper is None else self._log_gap(phi)
 
-    def evaluation_point(self, phi):
+    def evaluation_point(self, phi: Array) -> Array:
         phi, p = self._core(phi)
         theta = self._place(self._gap(p), evaluation_end(self._end(), phi, self.sign))
         return self._held(theta, 1 / edge_floor(phi.dtype))
 
-    def pull_back(self, phi, theta_eval, gradient):
+    def pull_back(self, phi: Array, theta_eval: Array, gradient: Array) -> Array:
         phi, p = self._core(phi)
         if _is(self._end(), 0.0):
             factor = self._factor(p, self._per_scale(jnp.full_like(p, edge_floor(phi.dtype))))
@@ -142,30 +157,30 @@ class Exp(HalfLine):
     lipschitz = math.inf
 
     @staticmethod
-    def _value(p):
+    def _value(p: Array) -> Array:
         info = jnp.finfo(p.dtype)
         return jnp.clip(jnp.exp(p), float(info.tiny), float(info.max))
 
     _derivative = _value
 
     @staticmethod
-    def _slope(p):
+    def _slope(p: Array) -> Array:
         return jnp.ones_like(p)
 
     _rate = _slope
 
     @staticmethod
-    def _log_value(p):
+    def _log_value(p: Array) -> Array:
         return p
 
     _log_derivative = _log_value
 
     @staticmethod
-    def _inverse_value(theta):
+    def _inverse_value(theta: Array) -> Array:
         return jnp.log(theta)
 
     @classmethod
-    def _factor(cls, p, floor):
+    def _factor(cls, p: Array, floor: Any) -> Array:
         # No ceiling: where e^p overflows the chain has exploded, and a finite drift would hide that.
         return jnp.maximum(jnp.exp(p), floor)
 
@@ -184,23 +199,23 @@ class Softplus(HalfLine):
     # Where exponentials are instructions, one of -p more is cheaper than to tell its sign.
 
     @staticmethod
-    def _decay(p):
+    def _decay(p: Array) -> Array:
         return special.decaying(jnp.abs(p))
 
     @staticmethod
-    def _value(p):
+    def _value(p: Array) -> Array:
         decay = Softplus._decay(p)
         return jnp.maximum(p, 0.0) + decay * special.log1p_over(decay)
 
     @staticmethod
-    def _derivative(p):
+    def _derivative(p: Array) -> Array:
         if not special.by_hand(p):
             return special.reciprocal(1 + special.growing(-p))
         decay = Softplus._decay(p)
         return jnp.where(p >= 0, 1.0, decay) * special.reciprocal(1 + decay)
 
     @staticmethod
-    def _complement(p):
+    def _complement(p: Array) -> Array:
         if not special.by_hand(p):
             growth = special.growing(-p)
             return growth * special.reciprocal(1 + growth)
@@ -211,24 +226,24 @@ class Softplus(HalfLine):
     _slope = with_tangent(_complement, lambda p: -Softplus._derivative(p) * Softplus._complement(p))
 
     @staticmethod
-    def _log_derivative(p):
+    def _log_derivative(p: Array) -> Array:
         decay = Softplus._decay(p)
         return jnp.minimum(p, 0.0) - decay * special.log1p_over(decay)
 
     @staticmethod
-    def _log_value(p):
+    def _log_value(p: Array) -> Array:
         decay = Softplus._decay(p)
         ratio = special.log1p_over(decay)
         return jnp.minimum(p, 0.0) + jnp.log(jnp.where(p >= 0, p + decay * ratio, ratio))
 
     @staticmethod
-    def _rate(p):
+    def _rate(p: Array) -> Array:
         decay = Softplus._decay(p)
         ratio = special.log1p_over(decay)
         return special.reciprocal(1 + decay) / jnp.where(p >= 0, jnp.maximum(p, 0.0) + decay * ratio, ratio)
 
     @staticmethod
-    def _inverse_value(theta):
+    def _inverse_value(theta: Array) -> Array:
         return theta + jnp.log(-jnp.expm1(-theta))
 
 
@@ -246,34 +261,34 @@ class ICLL(HalfLine):
     _value = staticmethod(special.ein_of_exp)
 
     @staticmethod
-    def _derivative(p):
+    def _derivative(p: Array) -> Array:
         _, x = special.doubly_exponential(p)
         return special.one_minus_exp(x)[0]
 
     @staticmethod
-    def _slope(p):
+    def _slope(p: Array) -> Array:
         _, x = special.doubly_exponential(p)
         share, decay = special.one_minus_exp(x)
         return x * special.reciprocal(share) * decay  # in this order: of x * decay XLA would make one more exponential
 
     @staticmethod
-    def _log_derivative(p):
+    def _log_derivative(p: Array) -> Array:
         _, x = special.doubly_exponential(p)
         share, decay = special.one_minus_exp(x)
         small = jnp.minimum(p, 0.0) + jnp.log(share / jnp.minimum(x, 1.0))
         return jnp.where(p > 0, jnp.log1p(-decay), small)
 
     @staticmethod
-    def _log_value(p):
+    def _log_value(p: Array) -> Array:
         _, x = special.doubly_exponential(p)
         return jnp.minimum(p, 0.0) + jnp.log(special.ein_of_exp(p) / jnp.minimum(x, 1.0))
 
     @staticmethod
-    def _rate(p):
+    def _rate(p: Array) -> Array:
         return ICLL._derivative(p) / special.ein_of_exp(p)
 
     @staticmethod
-    def _inverse_value(theta):
+    def _inverse_value(theta: Array) -> Array:
         below = jnp.log(theta) + jnp.log1p(jnp.minimum(theta, 2.5) / 4)
         start = jnp.where(theta < 2.5, below, theta - special.EULER_GAMMA)
         return newton(ICLL, theta, start, 4)
@@ -292,59 +307,59 @@ class IntegratedProbit(HalfLine):
     # With x = |p| and the Mills ratio m: f(-x) = n(x) (1 - x m(x)), f'(-x) = n(x) m(x), and f(x) = x + f(-x).
 
     @staticmethod
-    def _value(p):
+    def _value(p: Array) -> Array:
         x = jnp.abs(p)
         return jnp.maximum(p, 0.0) + special.normal_density(x) * special.mills_defect(x)
 
     @staticmethod
-    def _derivative(p):
+    def _derivative(p: Array) -> Array:
         x = jnp.abs(p)
         tail = special.normal_density(x) * special.mills(x)
         return jnp.where(p < 0, tail, 1 - tail)
 
     @staticmethod
-    def _slope(p):
+    def _slope(p: Array) -> Array:
         x = jnp.abs(p)
         density, ratio = special.normal_density(x), special.mills(x)
         return jnp.where(p < 0, 1.0, density) * special.reciprocal(jnp.where(p < 0, ratio, 1 - density * ratio))
 
     @staticmethod
-    def _log_derivative(p):
+    def _log_derivative(p: Array) -> Array:
         x = jnp.abs(p)
         ratio = special.mills(x)
         tail = special.normal_density(x) * ratio
         return jnp.where(p < 0, special.log_normal_density(x) + jnp.log(ratio), jnp.log1p(-tail))
 
     @staticmethod
-    def _log_value(p):
+    def _log_value(p: Array) -> Array:
         x = jnp.abs(p)
         below = special.log_normal_density(x) + special.log_mills_defect(x)
         return jnp.where(p < 0, below, jnp.log(IntegratedProbit._value(jnp.maximum(p, 0.0))))
 
     @staticmethod
-    def _rate(p):
+    def _rate(p: Array) -> Array:
         above = jnp.maximum(p, 0.0)
         tail = special.normal_density(above) * special.mills(above)
         rate_above = (1 - tail) / IntegratedProbit._value(above)
         return jnp.where(p < 0, special.mills_over_defect(jnp.abs(p)), rate_above)
 
     @staticmethod
-    def _inverse_value(theta):
+    def _inverse_value(theta: Array) -> Array:
         twice_log = jnp.maximum(-2 * (jnp.log(theta) + special.LOG_SQRT_TWO_PI), 0.0)
         below = -jnp.sqrt(jnp.maximum(twice_log - 2 * jnp.log1p(twice_log), 0.25 * twice_log))
         return newton(IntegratedProbit, theta, jnp.where(theta < 0.4, below, theta), 5)
 
     @classmethod
-    def _factor(cls, p, floor):
+    def _factor(cls, p: Array, floor: Any) -> Array:
         # The tail is Gaussian: f'/f is not 1 but grows like |p|.
         return jnp.maximum(cls._derivative(p), floor * special.mills_over_defect(jnp.abs(p)))
 
 
-def newton(kind, theta, start, steps):
+def newton(kind: Any, theta: Array, start: Array, steps: int) -> Array:
     """Solve f(p) = theta: in log theta below 1, where f is nearly exponential, in theta above, where it is straight."""
     log_theta = jnp.log(theta)
 
-    def improve(_, p):
+    def improve(_: Any, p: Array) -> Array:
         by_logarithm = (kind._log_value(p) - log_theta) / kind._rate(p)
         return p - jnp.where(theta < 1, by_logarithm, (kind._value(p) - theta) / kind._derivative(p))
 

@@ -1,6 +1,11 @@
 """The real line, which needs no transform."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import jax.numpy as jnp
+from jax import Array
 from numpyro.distributions import constraints
 
 from .base import Elementwise, as_float
@@ -14,20 +19,20 @@ class Identity(Elementwise):
     codomain = constraints.real
     scale = 1.0
 
-    def __call__(self, phi):
+    def __call__(self, phi: Array) -> Array:
         return phi
 
-    def _inverse(self, theta):
+    def _inverse(self, theta: Array) -> Array:
         return theta
 
-    def derivative(self, phi):
+    def derivative(self, phi: Array) -> Array:
         return jnp.ones_like(as_float(phi))
 
-    def log_derivative_slope(self, phi):
+    def log_derivative_slope(self, phi: Array) -> Array:
         return jnp.zeros_like(as_float(phi))
 
-    def log_abs_det_jacobian(self, phi, theta, intermediates=None):
+    def log_abs_det_jacobian(self, phi: Array, theta: Array, intermediates: Any = None) -> Array:
         return jnp.zeros_like(as_float(phi))
 
-    def pull_back(self, phi, theta_eval, gradient):
+    def pull_back(self, phi: Array, theta_eval: Array, gradient: Array) -> Array:
         return gradient

@@ -7,11 +7,17 @@ the size of 1, where sums of powers are stable, unless it says otherwise. Trunca
 (double), relative, unless it says otherwise.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
 
 from inbounds.backend import default_platform
 
@@ -121,17 +127,17 @@ EXPM1 = (1.000000011, 0.5000000013, 0.1666650507, 0.04166646477, 8.369169201e-3,
 ROUNDER = np.float32(1.5 * 2**23)
 
 
-def precision(dtype):
+def precision(dtype: DTypeLike) -> Any:
     """The name of the coefficient set that serves `dtype`."""
     return "double" if jnp.finfo(dtype).bits > 32 else "single"
 
 
-def by_hand(x):
+def by_hand(x: Array) -> bool:
     """Whether XLA's own elementary functions cost more than these: in single precision on CPUs. Accelerators have instructions for them."""
     return x.dtype == jnp.float32 and default_platform() == "cpu"
 
 
-def reciprocal(x):
+def reciprocal(x: Array) -> Array:
     """1 / x of a positive normal number.
 
     On a GPU the square of a reciprocal root, which is one instruction where a division is several: at most three units in the last place off.
@@ -142,13 +148,13 @@ def reciprocal(x):
     return 1 / x
 
 
-def polynomial(coefficients, x):
+def polynomial(coefficients: Sequence[float], x: Array) -> Array:
     """Lowest power first.
 
     On a CPU by Estrin's scheme, in which few products wait for one another. An accelerator has other numbers to go on with while they
     wait, and takes the fewest instructions: Horner's rule.
     """
-    parts = list(coefficients)
+    parts: list[Any] = list(coefficients)
     if default_platform() != "cpu":
         total = parts.pop()
         while parts:
@@ -161,7 +167,7 @@ def polynomial(coefficients, x):
     return parts[0]
 
 
-def _powers_of_two(x):
+def _powers_of_two(x: Array) -> Any:
     """x = k log 2 + r with a whole k: 2^k as bits, and r, which is at most log(2) / 2 and rounding."""
     k = jax.lax.round(x * np.float32(1 / math.log(2)), jax.lax.RoundingMethod.TO_NEAREST_EVEN)
     # Next to 1.5 * 2^23 the floats are the whole numbers: the last bits of the sum count up with k.
@@ -171,7 +177,7 @@ def _powers_of_two(x):
 
 
 @jax.custom_jvp
-def exponential(x, rest=0.0):
+def exponential(x: Array, rest: Any = 0.0) -> Array:
     """e^(x + rest), a normal number, with a rest below 0.033 in size that need not be added to x in x's precision.
 
     XLA's own exponential costs more on a CPU, for the sake of arguments that do not come here.
@@ -185,29 +191,29 @@ def exponential(x, rest=0.0):
 exponential.defjvps(lambda tangent, value, x, rest: value * tangent, lambda tangent, value, x, rest: value * tangent)
 
 
-def decaying(m):
+def decaying(m: Array) -> Array:
     """e^-m for m >= 0, never below the smallest normal number, so that it may stand in a denominator."""
     return exponential(jnp.maximum(-m, _lowest_exponent(m.dtype)))
 
 
-def growing(x):
+def growing(x: Array) -> Array:
     """e^x, held below where its reciprocal would no more be a normal number."""
     return jnp.exp(jnp.minimum(x, -_lowest_exponent(x.dtype)))
 
 
-def _lowest_exponent(dtype):
+def _lowest_exponent(dtype: DTypeLike) -> Any:
     """From where on e^x is a normal number."""
     return math.log(float(jnp.finfo(dtype).tiny)) + 0.3
 
 
-def doubly_exponential(p):
+def doubly_exponential(p: Array) -> tuple[Array, Array]:
     """p and x = e^p, both held where x and e^-x are normal numbers."""
     lowest = _lowest_exponent(p.dtype)
     p = jnp.clip(p, lowest, math.log(-lowest))
     return p, exponential(p)
 
 
-def log1p_over(d):
+def log1p_over(d: Array) -> Array:
     """log(1 + d) / d for d in [0, 1]. XLA's own log1p computes both of its branches, one of them a logarithm."""
     if by_hand(d):  # where a division costs as much as the terms that it saves
         return polynomial(LOG1P, 2 * d - 1)
@@ -217,7 +223,7 @@ def log1p_over(d):
 
 
 @jax.custom_jvp
-def one_minus_exp(x):
+def one_minus_exp(x: Array) -> tuple[Array, Array]:
     """1 - e^-x and e^-x, x >= 0. XLA's own expm1 costs an exponential and a hyperbolic tangent."""
     if not by_hand(x):
         decay = jnp.exp(-x)
@@ -231,13 +237,13 @@ def one_minus_exp(x):
 
 
 @one_minus_exp.defjvp
-def _(primals, tangents):
+def _(primals: Any, tangents: Any) -> Any:
     share, decay = one_minus_exp(*primals)
     change = decay * tangents[0]
     return (share, decay), (change, -change)
 
 
-def ein_of_exp(p):
+def ein_of_exp(p: Array) -> Array:
     """Ein(e^p), Ein(x) = gamma + log x + E1(x) (Abramowitz & Stegun, 5.1.39).
 
     In single precision a quotient up to where E1 is lost in rounding: one division in the place of one more exponential. In double
@@ -252,12 +258,12 @@ def ein_of_exp(p):
     return jnp.where(x < EIN_SPLIT, near, p + (EULER_GAMMA + e1))
 
 
-def arctan_over(z):
+def arctan_over(z: Array) -> Array:
     """arctan(z) / z for z in [0, 1]. XLA's own arctan is not vectorised on CPUs."""
     return polynomial(ARCTAN[precision(z.dtype)], 2 * z * z - 1)
 
 
-def normal_density(x):
+def normal_density(x: Array) -> Array:
     """n(x) = exp(-x^2 / 2) / sqrt(2 pi), to full relative precision, held where it is a normal number.
 
     exp(-x^2 / 2) of the rounded square would lose x^2 / 2 units in the last place. Rounding x to a grid first makes one
@@ -270,37 +276,37 @@ def normal_density(x):
     return exponential(-0.5 * coarse * coarse, -0.5 * (x - coarse) * (x + coarse)) * (1 / math.sqrt(2 * math.pi))
 
 
-def _mills_variable(x):
+def _mills_variable(x: Array) -> tuple[Array, Array]:
     weight = reciprocal(x + MILLS_CENTRE)
     return weight, 1 - (2 * MILLS_CENTRE) * weight
 
 
-def mills(x):
+def mills(x: Array) -> Array:
     """The Mills ratio m(x) = Phi(-x) / n(x), x >= 0."""
     weight, s = _mills_variable(x)
     return weight * polynomial(MILLS[precision(x.dtype)], s)
 
 
-def mills_defect(x):
+def mills_defect(x: Array) -> Array:
     """1 - x m(x), x >= 0, without the cancellation: it falls like 1 / x^2."""
     weight, s = _mills_variable(x)
     return weight * (weight * polynomial(MILLS_DEFECT[precision(x.dtype)], s))
 
 
-def mills_over_defect(x):
+def mills_over_defect(x: Array) -> Array:
     """m(x) / (1 - x m(x)), x >= 0, which grows like x."""
     weight, s = _mills_variable(x)
     kind = precision(x.dtype)
     return polynomial(MILLS[kind], s) * reciprocal(weight * polynomial(MILLS_DEFECT[kind], s))
 
 
-def log_mills_defect(x):
+def log_mills_defect(x: Array) -> Array:
     """log(1 - x m(x)), x >= 0."""
     weight, s = _mills_variable(x)
     return 2 * jnp.log(weight) + jnp.log(polynomial(MILLS_DEFECT[precision(x.dtype)], s))
 
 
-def log_normal_density(x):
+def log_normal_density(x: Array) -> Array:
     """log n(x), held finite where the square would overflow."""
     x = jnp.minimum(jnp.abs(x), math.sqrt(float(jnp.finfo(x.dtype).max)) / 2)
     return -0.5 * x * x - LOG_SQRT_TWO_PI

@@ -30,7 +30,7 @@ def is_vector(constraint: constraints.Constraint) -> bool:
     return family_of(unwrap(constraint)) in (None, "a simplex")
 
 
-def unwrap(constraint):
+def unwrap(constraint: constraints.Constraint) -> constraints.Constraint:
     """The support of one coordinate: wrappers that only regroup axes are looked through."""
     if not isinstance(constraint, constraints.Constraint):
         raise ValueError(
@@ -46,7 +46,7 @@ def unwrap(constraint):
     return constraint
 
 
-def family_of(constraint):
+def family_of(constraint: constraints.Constraint) -> str | None:
     """The kind of support, a key of `KINDS`; None for supports without a choice of transforms."""
     for family, examples in KINDS.items():
         if isinstance(constraint, tuple(type(example) for example in examples)):
@@ -54,6 +54,6 @@ def family_of(constraint):
     return None
 
 
-def ends(constraint):
+def ends(constraint: constraints.Constraint) -> tuple[Any, Any]:
     """(lower, upper), None where there is no end."""
     return getattr(constraint, "lower_bound", None), getattr(constraint, "upper_bound", None)
