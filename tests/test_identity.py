@@ -55,7 +55,7 @@ def push(posterior, strength=1.0, scales=None):
         estimator=estimator,
         _init=lambda theta: State(space.unconstrain(theta)),
         _update=update,
-        _proxy=lambda state: state.phi,
+        _moving=lambda state: state.phi,
         constrain=space.constrain,
     )
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from inbounds import display as display  # isort: skip  # before what imports NumPyro: see its bars
 from inbounds import data as data
 from inbounds import gradients as gradients
+from inbounds import metrics as metrics
 from inbounds import preconditioners as preconditioners
 from inbounds import transforms as transforms
 from inbounds import trees as trees

@@ -15,6 +15,7 @@ class Compiled:
     Attributes:
         paces: how many blocks a chunk had at the end of a run, by program.
         checked: shapes with which the model has been looked at.
+        curvature: that of the likelihood at the last point where it was asked for (`exact.Curvature`).
         own_kernels: whether GPU kernels of our own are tried: until one cannot be compiled.
     """
 
@@ -23,6 +24,7 @@ class Compiled:
         self.paces: dict[Hashable, int] = {}
         self.checked: set[Hashable] = set()
         self.own_kernels = True
+        self.curvature: Any = None
 
     def of(self, function: Callable[..., Any], *what: Any, **options: Any) -> Callable[..., Any]:
         """`function(*what, ...)`, compiled as a function of its further arguments; the one of before where `what` is equal.

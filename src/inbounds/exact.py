@@ -6,7 +6,7 @@ They are made where the data lie, a slice of rows at a time. Only what has the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,23 @@ from inbounds.trees import PyTree
 SLICE_NUMBERS = 2**22  # of what a Hessian holds at once: rows times columns
 MOST_ROWS, FEWEST_ROWS = 8_192, 256  # of a slice
 COLUMNS = 128  # of a Hessian that are made at once
+
+
+class Curvature(NamedTuple):
+    """Gradient and Hessian of the log likelihood of all the data at a point."""
+
+    gradient: np.ndarray
+    hessian: np.ndarray
+
+    @classmethod
+    def of(cls, posterior: Posterior, theta: PyTree) -> Curvature:
+        """At theta. The last one is kept with the posterior: a metric and a control variate ask for the same."""
+        here, kept = flat(theta), posterior.compiled.curvature
+        if kept is None or kept[0] != posterior.version or not np.array_equal(kept[1], here):
+            likelihood = Likelihood(posterior, theta)
+            kept = (posterior.version, here, cls(likelihood.gradient(here), likelihood.hessian(here)))
+            posterior.compiled.curvature = kept
+        return kept[2]
 
 
 class Likelihood:

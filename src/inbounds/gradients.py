@@ -23,11 +23,13 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 
 from inbounds import trees
 from inbounds.data.arrays import is_stream
 from inbounds.data.spread import Spread
+from inbounds.exact import Curvature, flattener
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree
 
@@ -63,6 +65,9 @@ class GradientEstimator(Protocol):
 
 GradientFactory = Callable[[Posterior], GradientEstimator]
 
+ROUGH = (
+    1e4  # condition number up to which products with a Hessian in single precision are right to .1% of a posterior sd
+)
 VARIANCES = ("halves", "successive", "per_example")
 
 
@@ -274,6 +279,74 @@ class _ControlVariate(_Minibatch):
         return state._replace(previous=now)
 
 
+class Expanded(NamedTuple):
+    """State of a second-order control variate: its centre, the likelihood's full-data gradient and Hessian there, the last gradient."""
+
+    center: PyTree
+    full: PyTree
+    vectors: jax.Array | None  # the Hessian is vectors diag(values) vectors^T,
+    values: jax.Array  # or, where these are a matrix, they
+    previous: Previous | None
+
+
+class _Taylor(_Minibatch):
+    """The likelihood's expansion of second order at a centre, exactly, and the minibatch estimate of what is left."""
+
+    is_plain = False
+
+    def __init__(self, posterior: Posterior, center: PyTree, variance: str, smoothing: float):
+        if posterior.log_likelihood is None:
+            raise ValueError("A control variate needs a posterior with `log_likelihood` and `data`.")
+        super().__init__(posterior, variance, smoothing)
+        # In the precision of the run, and so in the sums over all the data: a centre that is rounded later is another centre.
+        self.center = jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)), center)
+        full, hessian = Curvature.of(posterior, self.center)
+        _, unravel = flattener(self.center)
+        self.full = jax.tree.map(np.asarray, unravel(full))
+        self.vectors, self.values = _factored(hessian)
+        self.data_version = posterior.version
+
+    def init(self, theta: PyTree, with_noise: bool) -> Expanded:
+        dtype = jax.tree.leaves(theta)[0].dtype
+        parts = (self.center, self.full, self.vectors, self.values)
+        return Expanded(*jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), parts), super().init(theta, with_noise))
+
+    def gradient(self, state: Expanded, theta: PyTree, batch: PyTree) -> PyTree:
+        moved = jax.tree.map(jnp.subtract, theta, state.center)
+        prior = jax.grad(self.posterior.log_prior)(theta)
+        of_batch = jax.grad(self._scaled_likelihood)
+        here = of_batch(theta, batch)
+        there, curved = jax.jvp(lambda x: of_batch(x, batch), (state.center,), (moved,))
+        everywhere = trees.cut_like(theta, self._product(state, trees.ravel(moved)))
+        return jax.tree.map(
+            lambda p, f, e, h, t, c: p + f + e + (h - t - c), prior, state.full, everywhere, here, there, curved
+        )
+
+    def _product(self, state: Expanded, vector: jax.Array) -> jax.Array:
+        if state.vectors is None:
+            return state.values @ vector
+        return state.vectors @ (state.values * (state.vectors.T @ vector))
+
+    def _previous(self, state: Expanded) -> Previous:
+        assert state.previous is not None
+        return state.previous
+
+    def _with_previous(self, state: Expanded, now: Previous) -> Expanded:
+        return state._replace(previous=now)
+
+
+def _factored(hessian: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+    """A symmetric matrix as eigenvectors and eigenvalues where single precision needs that, else as it is.
+
+    Of H x with x along a flat direction, products with H keep no digit once the condition number is that of the precision.
+    """
+    values, vectors = np.linalg.eigh(hessian)
+    smallest = np.min(np.abs(values))
+    if np.max(np.abs(values)) <= ROUGH * smallest:
+        return None, hessian
+    return vectors, values
+
+
 def _register(kind: type, arrays: tuple[str, ...]) -> None:
     """Let JAX take estimators apart: `arrays` are arguments of what is compiled for a kernel, the rest is part of it."""
 
@@ -291,6 +364,7 @@ def _register(kind: type, arrays: tuple[str, ...]) -> None:
 
 _register(_Minibatch, ())
 _register(_ControlVariate, ("center", "at_center"))
+_register(_Taylor, ("center", "full", "vectors", "values"))
 
 
 def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", smoothing: float = 0.995) -> Any:
@@ -331,6 +405,29 @@ def control_variate(
     if posterior is None:
         return Partial(control_variate, center=center, variance=variance, smoothing=smoothing)
     return _ControlVariate(posterior, center, None, variance, smoothing)
+
+
+def taylor(
+    posterior: Posterior | None = None, *, center: PyTree, variance: str = "halves", smoothing: float = 0.995
+) -> Any:
+    r"""A control variate of second order: the likelihood's expansion at a centre, and minibatches for what is left.
+
+    $$\hat g(\theta) = \nabla \log p(\theta) + \nabla \ell(\theta^*) + H_\ell (\theta - \theta^*)
+      + \frac{N}{|S|} \sum_{i \in S} [\nabla \ell_i(\theta) - \nabla \ell_i(\theta^*) - H_i (\theta - \theta^*)]$$
+
+    Unbiased for every centre $\theta^*$; near the mode of a posterior with many data its noise is far below that of
+    `control_variate`. A step costs some three plain gradients of the minibatch and a product with a matrix of theta's dimensions.
+    The gradient and the Hessian of all the data are summed once, in double precision, when the kernel is made.
+
+    Args:
+        posterior: what is sampled; left out, a factory with these options is returned.
+        center: $\theta^*$, a tree like theta, near the mode.
+        variance, smoothing: as for `minibatch`.
+    """
+    _check_options(variance, smoothing)
+    if posterior is None:
+        return Partial(taylor, center=center, variance=variance, smoothing=smoothing)
+    return _Taylor(posterior, center, variance, smoothing)
 
 
 def svrg(

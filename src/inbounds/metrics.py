@@ -16,7 +16,7 @@ import numpy as np
 
 from inbounds import gradients
 from inbounds.data.arrays import at_hand, source_for
-from inbounds.exact import Likelihood, flat, flattener
+from inbounds.exact import Curvature, flat, flattener
 from inbounds.posterior import Posterior
 from inbounds.space import Space
 from inbounds.trees import PyTree
@@ -157,14 +157,13 @@ class Reference:
     Args:
         posterior: what is sampled.
         space: how it is kept in bounds.
-        theta: where; rounded to single precision first, so that a run has exactly this point.
+        theta: where; rounded to the precision of a run first, so that it has exactly this point.
     """
 
     def __init__(self, posterior: Posterior, space: Space, theta: PyTree):
         self.posterior, self.space = posterior, space
-        self.theta = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).astype(np.float64), theta)
+        self.theta = jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)).astype(np.float64), theta)
         self.dimension, self.unravel = flattener(self.theta)
-        self.likelihood = Likelihood(posterior, self.theta)
         with jax.enable_x64(True):
             self.phi = jax.tree.map(np.asarray, space.unconstrain(self.theta))
 
@@ -177,7 +176,7 @@ class Reference:
 
     def hessian(self) -> np.ndarray:
         """Of -log pi of the proxy: that of prior, Jacobian and the likelihood's expansion of second order in theta."""
-        gradient, hessian = curvature(self.posterior, self.likelihood, self.theta)
+        gradient, hessian = Curvature.of(self.posterior, self.theta)
         _, unravel = flattener(self.phi)
         here = flat(self.theta)
 
@@ -191,15 +190,6 @@ class Reference:
         with jax.enable_x64(True):
             made = np.asarray(jax.jit(jax.hessian(negative))(flat(self.phi)))
         return (made + made.T) / 2
-
-
-def curvature(posterior: Posterior, likelihood: Likelihood, theta: PyTree) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient and Hessian of the log likelihood of all the data: one look at them serves the metric and the control variate."""
-    here = flat(theta)
-    kept = getattr(posterior, "curvature", None)
-    if kept is None or not np.array_equal(kept[0], here):
-        kept = posterior.curvature = (here, likelihood.gradient(here), likelihood.hessian(here))
-    return kept[1], kept[2]
 
 
 def whitening(hessian: np.ndarray, names: list[str]) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +28,22 @@ def is_transform(x: Any) -> bool:
     return isinstance(x, NumPyroTransform)
 
 
+class Metric(Protocol):
+    """A linear map phi = c + L z after the transforms (see `inbounds.metrics`)."""
+
+    def to_proxy(self, z: PyTree) -> PyTree: ...
+
+    def from_proxy(self, phi: PyTree) -> PyTree: ...
+
+    def pull_back(self, drift: PyTree) -> PyTree: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Space:
     """The bounded space of theta, seen through an unbounded proxy phi.
+
+    A kernel moves phi itself. `with_metric` makes a space of which it moves z, a linear map of phi; the methods that kernels call
+    are the same.
 
     Args:
         supports: a tree of NumPyro constraints, a prefix of the tree of parameters.
@@ -64,6 +77,19 @@ class Space:
             *trees,
             is_leaf=is_transform,
         )
+
+    def with_metric(self, metric: Metric | None) -> Space:
+        """The same space, moved in the coordinates of a metric."""
+        return self if metric is None else MetricSpace(self.supports, self.transforms, metric)
+
+    @property
+    def of_proxy(self) -> Space:
+        """The space of which phi itself is moved."""
+        return self
+
+    def proxy(self, moving: PyTree) -> PyTree:
+        """phi of what a kernel moves."""
+        return moving
 
     def constrain(self, phi: PyTree) -> PyTree:
         """theta = f(phi), strictly inside the support for every finite phi."""
@@ -171,6 +197,51 @@ class Space:
                 "Cannot start there: " + "; ".join(problems) + ". Give `init` values strictly inside the support, or "
                 "leave `init` out."
             )
+
+
+@dataclass(frozen=True, eq=False)
+class MetricSpace(Space):
+    """A space of which kernels move z, where phi = c + L z.
+
+    Args:
+        metric: c and L.
+    """
+
+    metric: Any
+
+    @property
+    def of_proxy(self) -> Space:
+        return Space(self.supports, self.transforms)
+
+    def proxy(self, moving: PyTree) -> PyTree:
+        return self.metric.to_proxy(moving)
+
+    def constrain(self, z: PyTree) -> PyTree:
+        return super().constrain(self.proxy(z))
+
+    def unconstrain(self, theta: PyTree) -> PyTree:
+        return self.metric.from_proxy(super().unconstrain(theta))
+
+    def evaluation_point(self, z: PyTree) -> PyTree:
+        return super().evaluation_point(self.proxy(z))
+
+    def pull_back(self, z: PyTree, theta: PyTree, gradient: PyTree, temperature: float = 1.0) -> PyTree:
+        return self.metric.pull_back(super().pull_back(self.proxy(z), theta, gradient, temperature))
+
+    def pull_back_differences(self, z: PyTree, theta: PyTree, differences: PyTree) -> PyTree:
+        """L^T J^T of differences: of scalars too, because L mixes them."""
+        phi, space = self.proxy(z), self.of_proxy
+        _, transposed = jax.linearize(lambda g: space.pull_back(phi, theta, g), jax.tree.map(jnp.zeros_like, theta))
+        return jax.vmap(lambda d: self.metric.pull_back(transposed(d)))(differences)
+
+    def variance_at(self, z: PyTree, squares: PyTree) -> PyTree:
+        return squares
+
+    def pull_back_variance(self, z: PyTree, variance: PyTree) -> PyTree:
+        raise ValueError(
+            "A known variance of the gradient says nothing of its correlations, which a metric mixes. Leave `metric` out, or let the "
+            "noise be estimated: noise_correction=True."
+        )
 
 
 def _apply(transform: Any, method: Callable, *leaves: jax.Array) -> jax.Array:

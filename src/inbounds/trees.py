@@ -125,6 +125,11 @@ def size(tree: PyTree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
+def ravel(tree: PyTree) -> jax.Array:
+    """All the numbers of a tree, as `cut_like` takes them."""
+    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+
+
 def norm(tree: PyTree) -> jax.Array:
     """Euclidean norm over all leaves."""
     return jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)))

@@ -15,6 +15,7 @@ from inbounds.kernels.base import (
     ProxyGradient,
     as_preconditioner,
     check_arguments,
+    check_metric,
     injected_noise,
     kernel_factory,
     kernel_on_proxy,
@@ -43,6 +44,7 @@ def baoab(
     friction: float = 1.0,
     noise_correction: Any = False,
     preconditioner: Any = None,
+    metric: Any = None,
     temperature: float = 1.0,
     gradient: Any = gradients.minibatch,
 ) -> Kernel:
@@ -65,14 +67,17 @@ def baoab(
             It has room for it where $h^2 V$ is below $2 \gamma h$ or so. What is left is of first order in the noise.
         preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one, in which no
             variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
+        metric: $c$ and $L$ of $\varphi = c + L z$, such as `ib.metrics.laplace(posterior, center)` makes: the equations above are then
+            those of $z$. It excludes a preconditioner.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_arguments(posterior, temperature)
     if not friction > 0:
         raise ValueError(f"`friction` must be positive; got {friction}.")
-    space = Space.of(posterior.supports, transforms)
+    space = Space.of(posterior.supports, transforms).with_metric(metric)
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
+    check_metric(metric, preconditioner)
     precondition = one_step_late(as_preconditioner(preconditioner))
 
     def init(theta):

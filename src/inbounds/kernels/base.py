@@ -68,7 +68,7 @@ class Kernel:
     estimator: GradientEstimator
     _init: Callable[[PyTree], Any]
     _update: Update
-    _proxy: Callable[[Any], PyTree]
+    _moving: Callable[[Any], PyTree]
     constrain: Callable[[PyTree], PyTree]
     _refresh: Callable[[Any], Any] | None = None
     noise: str = "normal"  # "normal": update takes standard normals like phi; "key": it takes a PRNG key
@@ -92,7 +92,7 @@ class Kernel:
 
     def step(self, key: jax.Array, state: Any, minibatch: PyTree, step_size: Any) -> tuple[Any, Info]:
         """One step: new state and `Info`. `step_size` multiplies the full gradient; the noise is sqrt(2 step_size)."""
-        noise = trees.normal_like(key, self.proxy(state)) if self.noise == "normal" else key
+        noise = trees.normal_like(key, self.moving(state)) if self.noise == "normal" else key
         return self.update(noise, state, minibatch, step_size)
 
     def update(
@@ -102,20 +102,29 @@ class Kernel:
 
         Where `report` turns out to be False, `Info` is zeros: to reduce a large drift to a number is a good part of a step.
         """
-        dtype = jax.tree.leaves(self.proxy(state))[0].dtype
+        dtype = jax.tree.leaves(self.moving(state))[0].dtype
         state, look = self._update(noise, state, minibatch, jnp.asarray(step_size, dtype))
         if report is True:
             return state, look()
         nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look))
         return state, nothing if report is False else lax.cond(report, look, lambda: nothing)
 
+    def moving(self, state: Any) -> PyTree:
+        """What moves: phi, with a metric its coordinates z (and theta itself for kernels that work in the bounded space)."""
+        return self._moving(state)
+
     def proxy(self, state: Any) -> PyTree:
-        """phi, the unbounded variable that moves (theta itself for kernels that work in the bounded space)."""
-        return self._proxy(state)
+        """phi, the unbounded variable behind theta (theta itself for kernels that work in the bounded space)."""
+        return self.space.proxy(self.moving(state))
 
     def position(self, state: Any) -> PyTree:
         """theta, strictly inside the support."""
-        return self.constrain(self.proxy(state))
+        return self.constrain(self.moving(state))
+
+    def of_proxy(self, phi: PyTree) -> PyTree:
+        """theta of phi."""
+        space = self.space.of_proxy
+        return self.constrain(phi) if space is self.space else space.constrain(phi)
 
     @property
     def refresh_every(self) -> int | None:
@@ -342,7 +351,7 @@ def kernel_on_proxy(
         estimator=proxy_gradient.estimator,
         _init=init,
         _update=update,
-        _proxy=lambda state: state.phi,
+        _moving=lambda state: state.phi,
         constrain=proxy_gradient.space.constrain,
         _refresh=lambda state: state._replace(estimator=proxy_gradient.refresh(state.estimator, state.phi)),
         independent_batches=proxy_gradient.corrects if independent_batches is None else independent_batches,
@@ -417,6 +426,20 @@ def _array(leaf: Any) -> Any:
     return leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jax.dtypes.canonicalize_dtype(float))
 
 
+def check_metric(metric: Any, preconditioner: Any) -> None:
+    """A metric has scales for all directions already."""
+    if metric is None:
+        return
+    if preconditioner is not None:
+        raise ValueError(
+            "`metric` excludes `preconditioner`: it scales every direction already. Leave one of them out."
+        )
+    if not hasattr(metric, "to_proxy"):
+        raise ValueError(
+            f"`metric` must be one of ib.metrics, such as ib.metrics.laplace(posterior, center); got {metric!r}."
+        )
+
+
 def check_arguments(posterior: Any, temperature: float = 1.0) -> None:
     """What every kernel is given."""
     if not isinstance(posterior, Posterior):
@@ -436,6 +459,7 @@ __all__ = [
     "as_parameters",
     "as_preconditioner",
     "check_arguments",
+    "check_metric",
     "injected_noise",
     "kernel_factory",
     "kernel_on_proxy",

@@ -159,7 +159,7 @@ def lazy_rows(
         estimator=gradients.minibatch(posterior),
         _init=init,
         _update=update,
-        _proxy=lambda state: state.phi,
+        _moving=lambda state: state.phi,
         constrain=space.constrain,
         noise="key",
         temperature=temperature,

@@ -15,6 +15,7 @@ from inbounds.kernels.base import (
     ProxyGradient,
     as_preconditioner,
     check_arguments,
+    check_metric,
     injected_noise,
     kernel_factory,
     kernel_on_proxy,
@@ -46,6 +47,7 @@ def leimkuhler_matthews(
     *,
     noise_correction: Any = False,
     preconditioner: Any = None,
+    metric: Any = None,
     temperature: float = 1.0,
     gradient: Any = gradients.minibatch,
 ) -> Kernel:
@@ -70,13 +72,23 @@ def leimkuhler_matthews(
             the variance of the theta-gradient, whose coordinates are taken for independent; False leaves it uncorrected.
         preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a function of theta that
             makes one, in which no variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
+        metric: $c$ and $L$ of $\varphi = c + L z$, such as `ib.metrics.laplace(posterior, center)` makes: the equations above are then
+            those of $z$. It excludes a preconditioner.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_arguments(posterior, temperature)
-    space = Space.of(posterior.supports, transforms)
+    space = Space.of(posterior.supports, transforms).with_metric(metric)
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
+    check_metric(metric, preconditioner)
     precondition = as_preconditioner(preconditioner)
+
+    # In a metric the curvature is 1. So it is known how much of the kick the next step takes back, and Gaussians are sampled exactly, at any
+    # step size and with any noise that is corrected for. Without noise to correct for the amplitude is the same.
+    calms = metric is not None and proxy_gradient.corrects
+
+    def calm(step_size):
+        return (1 - step_size / 2) ** 2 if calms else 1.0
 
     def spread_of(step_size, scale, phi):
         wanted = injected_noise(lambda m: step_size * m * temperature / 2, lambda m: 0.0, scale, None, like=phi)
@@ -96,14 +108,17 @@ def leimkuhler_matthews(
         scale, preconditioner_state = precondition.update(
             state.preconditioner, drift, space.evaluation_point(state.phi), step_size
         )
+        spread = spread_of(step_size, scale, base)
         injected = injected_noise(
-            lambda m: 2 * step_size * m * temperature,
+            lambda m: 2 * step_size * m * temperature * calm(step_size),
             lambda m: (step_size * m) ** 2,
             scale,
             variance_at(base),
             like=base,
         )
-        spread = spread_of(step_size, scale, base)
+        if calms:
+            moved = jax.tree.map(lambda a, s: a + step_size * s, injected.amplitude, spread)
+            injected = injected._replace(amplitude=moved)
         phi = jax.tree.map(
             lambda y, g, a, k, s, z: y + step_size * g + a * k + s * z,
             base, scaled(scale, drift), injected.amplitude, state.kick, spread, noise,
@@ -116,8 +131,9 @@ def leimkuhler_matthews(
 
     def recursion(step_size, hessian, noise, scale):
         pace, identity = step_size * scale, np.eye(len(hessian))
-        amplitude = amplitude_left(2 * pace * temperature, proxy_gradient.corrects * pace**2 * np.diag(noise))
+        taken = proxy_gradient.corrects * pace**2 * np.diag(noise)
         spread, none = np.sqrt(pace * temperature / 2), np.zeros_like(identity)
+        amplitude = amplitude_left(2 * pace * temperature * calm(step_size), taken) + calms * step_size * spread
         pull = pace[:, None] * hessian
         # The state is (y, eta), and phi = y + spread eta.
         transition = np.block([[identity - pull, np.diag(amplitude) - pull * spread], [none, none]])

@@ -14,6 +14,7 @@ from inbounds.kernels.base import (
     ProxyGradient,
     as_preconditioner,
     check_arguments,
+    check_metric,
     injected_noise,
     kernel_factory,
     kernel_on_proxy,
@@ -38,6 +39,7 @@ def sgld(
     *,
     noise_correction: Any = False,
     preconditioner: Any = None,
+    metric: Any = None,
     temperature: float = 1.0,
     gradient: Any = gradients.minibatch,
 ) -> Kernel:
@@ -59,12 +61,15 @@ def sgld(
             number, a tree or a function of theta gives that of the theta-gradient, whose coordinates are taken for independent.
         preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a function of theta that
             makes one, in which no variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
+        metric: $c$ and $L$ of $\varphi = c + L z$, such as `ib.metrics.laplace(posterior, center)` makes: the equations above are then
+            those of $z$. It excludes a preconditioner.
         temperature: $T$; 1 samples the posterior. At another one noise is $\sqrt{2 \epsilon T}$ and $f''/f'$ counts $T$ times.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_arguments(posterior, temperature)
-    space = Space.of(posterior.supports, transforms)
+    space = Space.of(posterior.supports, transforms).with_metric(metric)
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
+    check_metric(metric, preconditioner)
     precondition = as_preconditioner(preconditioner)
 
     def init(theta):

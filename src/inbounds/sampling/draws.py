@@ -80,7 +80,7 @@ class Draws:
 
     def log_theta(self) -> PyTree:
         """log(theta - lower end), from phi: right also where theta itself is below the smallest float."""
-        return self.kernel.space.log_gap(jax.tree.map(np.asarray, self.phi))
+        return self.kernel.space.of_proxy.log_gap(jax.tree.map(np.asarray, self.phi))
 
     def variables(self) -> dict[str, np.ndarray]:
         """Draws by name: one array (chain, draw, ...) a leaf of theta, and one a deterministic site of the model."""
@@ -311,19 +311,19 @@ class Record:
         self.counts = [counts]
         return [*jax.tree.leaves(self._kept_rows()), counts]
 
-    def restore(self, snapshot: list[np.ndarray], phi: PyTree) -> None:
-        """Go on from a snapshot; `phi` has the structure of the proxy."""
+    def restore(self, snapshot: list[np.ndarray], moving: PyTree) -> None:
+        """Go on from a snapshot; `moving` has the structure of what the kernel moves."""
         if snapshot:
             *rows, counts = snapshot
             nothing: Any = dict.fromkeys(self.program.kernel.reports, 0.0)
-            like = Rows(phi if self.program.keeps_draws else None, nothing)
+            like = Rows(moving if self.program.keeps_draws else None, nothing)
             self.keep(jax.tree.unflatten(jax.tree.structure(like), rows), counts)
 
     def draws(self, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
         rows, phi = None, None
         if self.counts:
             rows = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), self._kept_rows())
-            phi = rows.phi
+            phi = None if rows.moving is None else phi_of(self.program.kernel, rows.moving)
         elif self.program.keeps_draws:
             phi = self._no_draws(state)
         return self.as_draws(phi, self._stats(rows), num_steps, state, collected, seconds)
@@ -434,6 +434,14 @@ def statistics(rows: Rows, shape: tuple[int, int]) -> dict[str, np.ndarray]:
     return missing | {name: np.asarray(values) for name, values in rows.info.items()}
 
 
+def phi_of(kernel: Kernel, moving: PyTree, first: int = 0) -> PyTree:
+    """phi of draws of what a kernel moves, axes (chain, draw, ...), the first of which has the number `first`."""
+    if kernel.space.of_proxy is kernel.space:
+        return moving
+    proxies = kernel.posterior.compiled.of(_proxies, kernel)
+    return _in_tiles(partial(proxies, kernel.arrays), moving, first)
+
+
 def theta_of(kernel: Kernel, phi: PyTree, first: int = 0) -> PyTree:
     """theta of draws of phi, axes (chain, draw, ...), the first of which has the number `first`."""
     constrained = kernel.posterior.compiled.of(_constrained, kernel)
@@ -451,7 +459,11 @@ def step_sizes(step_size: Callable | np.ndarray, counts: Sequence[Counts], chain
 
 
 def _constrained(kernel: Kernel, of_kernel: tuple, phi: PyTree) -> PyTree:
-    return jax.vmap(jax.vmap(kernel.with_arrays(of_kernel).constrain))(phi)
+    return jax.vmap(jax.vmap(kernel.with_arrays(of_kernel).of_proxy))(phi)
+
+
+def _proxies(kernel: Kernel, of_kernel: tuple, moving: PyTree) -> PyTree:
+    return jax.vmap(jax.vmap(kernel.with_arrays(of_kernel).space.proxy))(moving)
 
 
 @partial(jax.jit, static_argnums=0)

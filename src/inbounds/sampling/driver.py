@@ -161,7 +161,7 @@ def sample(
         keys = layout.put_chains(keys)
         arrays = arrays if layout.spreads or hasattr(source, "feed") else layout.put_copies(arrays)
         step_size = layout.put_chains(step_size) if step_size.ndim else layout.put_copies(step_size)
-    dimension = trees.size(kernel.proxy(state)) // num_chains
+    dimension = trees.size(kernel.moving(state)) // num_chains
     program = Program(kernel, source, schedule, collector, num_chains, thin, dimension, layout)
     run = _Run(program, arrays, keys, step_size, num_steps, burn_in, chunk_steps)
     run.monitor, run.throws = monitor, _throws(on_failure)
@@ -209,7 +209,8 @@ class _Run:
         from inbounds.sampling.fingerprint import environment, fingerprint
 
         program, loaded = self.program, None
-        phi = jax.eval_shape(program.kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
+        one = jax.tree.map(lambda leaf: leaf[0], carry.state)
+        phi, moving = (jax.eval_shape(of, one) for of in (program.kernel.proxy, program.kernel.moving))
         sizes = self.record.step_size
         kept = "memory" if store is None else "a store"
         about = dict(state=carry.state, phi=phi, step_size=sizes, burn_in=self.burn_in, draws_in=kept)
@@ -230,7 +231,7 @@ class _Run:
             )  # fmt: skip
         if loaded is None:
             return carry
-        self.record.restore(loaded.snapshot, phi)
+        self.record.restore(loaded.snapshot, moving)
         self.done, self.seconds, self.keys = loaded.step, loaded.seconds, loaded.keys
         return loaded.carry
 
@@ -392,8 +393,9 @@ class _Run:
     def _model_is_at_fault(self, carry: Carry, chain: int, step: int) -> bool:
         """Is the model's own gradient not finite at the last finite position, and that position not absurd already?"""
         program = self.program
-        phi = program.kernel.proxy(jax.tree.map(lambda leaf: leaf[chain], carry.state))
-        if float(trees.norm(phi)) > health.ABSURD:
+        state = jax.tree.map(lambda leaf: leaf[chain], carry.state)
+        phi = program.kernel.moving(state)
+        if float(trees.norm(program.kernel.proxy(state))) > health.ABSURD:
             return False
 
         def finite(arrays, key, phi):
@@ -423,7 +425,7 @@ def _first_bad(finite: PyTree) -> tuple[str, int]:
 
 def _moved_by_exp(kernel: Kernel, phi: PyTree) -> list[str]:
     """The variables whose transform is exp."""
-    names = jax.tree_util.tree_leaves_with_path(kernel.space.names(phi))
+    names = jax.tree_util.tree_leaves_with_path(kernel.space.of_proxy.names(phi))
     return [trees.variable_name(path) for path, name in names if name == "exp"]
 
 

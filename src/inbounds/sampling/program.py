@@ -52,7 +52,7 @@ class Carry(NamedTuple):
 class Rows(NamedTuple):
     """Kept draws of a chunk and what their kernel reports of them by name, leading axes (row, chain)."""
 
-    phi: PyTree
+    moving: PyTree  # phi, or its coordinates in a metric
     info: dict[str, jax.Array]
 
 
@@ -258,7 +258,7 @@ def _put_row(rows: PyTree, row: PyTree, slot: jax.Array) -> PyTree:
 
 def _no_rows(program: Program, carry: Carry, with_phi: bool) -> Rows:
     count, chains = program.chunk_rows, program.num_chains
-    phi = jax.eval_shape(jax.vmap(program.kernel.proxy), carry.state)
+    phi = jax.eval_shape(jax.vmap(program.kernel.moving), carry.state)
     dtype = jax.tree.leaves(phi)[0].dtype
     kept = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), phi) if with_phi else None
     return Rows(kept, {name: jnp.zeros((count, chains), dtype) for name in program.kernel.reports})
@@ -278,7 +278,7 @@ def _step_of_one(
     """One step of one chain; nothing is reported where `report` turns out to be False."""
     kernel = program.kernel
     new, info = kernel.update(noise, state, program.source.fetch(arrays, plan), step_size, report)
-    dtype = jax.tree.leaves(kernel.proxy(state))[0].dtype
+    dtype = jax.tree.leaves(kernel.moving(state))[0].dtype
     return new, {name: getattr(info, name).astype(dtype) for name in kernel.reports}
 
 
@@ -310,7 +310,7 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
     """
     kernel, most = program.kernel, program.chunk_steps
     steps = start + jnp.arange(most)
-    phi = jax.eval_shape(kernel.proxy, jax.tree.map(lambda leaf: leaf[0], carry.state))
+    phi = jax.eval_shape(kernel.moving, jax.tree.map(lambda leaf: leaf[0], carry.state))
     size = trees.size(phi)
     normals = _normals_of_chains(program, phi, start, keys.noise)
     if program.layout is not None:
@@ -324,7 +324,7 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
         noise = jax.vmap(partial(trees.cut_like, phi))(lax.dynamic_slice_in_dim(normals, index * size, size, axis=1))
         plan, scheduled = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), inputs)
         state, info = _step(program, state, noise, plan, arrays, step_size if scheduled is None else scheduled)
-        row = Rows(jax.vmap(kernel.proxy)(state), info)
+        row = Rows(jax.vmap(kernel.moving)(state), info)
         return state, _put_row(rows, row, _row_of(program, start + index) - first)
 
     count = jnp.clip(end - start, 0, num_blocks * program.block_steps)
@@ -344,7 +344,7 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
     if not program.keeps_draws:
         counts = (first + 1 + jnp.arange(program.chunk_rows)) * program.thin
         kept = (counts <= start + count) & (counts > burn_in) & program.samples(counts)
-        collected, rows = _collect(program, collected, rows.phi, kept), Rows(None, rows.info)
+        collected, rows = _collect(program, collected, rows.moving, kept), Rows(None, rows.info)
     carry = Carry(state, collected)
     return carry, rows, finite_variables(program, carry)
 
@@ -442,7 +442,7 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
 
     state, info = lax.fori_loop(done, count, turn, (flat(state), nothing))
     state, info = dress((upright(state), info))
-    phi = jax.vmap(kernel.proxy)(state)
+    phi = jax.vmap(kernel.moving)(state)
     if program.keeps_draws:
         return Carry(state, None), Rows(phi, info)
     done = first + length
@@ -461,7 +461,7 @@ class _Steppers:
     def __init__(self, program: Program, arrays: PyTree, keys: jax.Array, state: Any, plan: PyTree, size: jax.Array):
         self.program, self.arrays, self.keys = program, arrays, keys
         self.like = jax.eval_shape(self._of_one_chain, state, plan, size)
-        self.phi = jax.eval_shape(program.kernel.proxy, self.like[0])
+        self.phi = jax.eval_shape(program.kernel.moving, self.like[0])
         self.fastest = self._kernels(report=False, in_a_row=True) if program.fuses else None
         # For all steps or for none: the noise of a step must not depend on the loop that it is in.
         self.fuses = self.fastest is not None and self.fastest.pays

@@ -30,7 +30,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from inbounds.sampling.draws import UNREPORTED, Counts, Draws, Record, array_names, statistics, step_sizes, theta_of
+from inbounds.sampling.draws import (
+    UNREPORTED,
+    Counts,
+    Draws,
+    Record,
+    array_names,
+    phi_of,
+    statistics,
+    step_sizes,
+    theta_of,
+)
 from inbounds.sampling.fingerprint import differences
 from inbounds.sampling.lock import NAME as LOCK
 from inbounds.sampling.lock import hold, local_folder
@@ -262,11 +272,12 @@ class _Layout:
         if phi is not None:
             leaves, self.treedef = jax.tree.flatten(phi)
             self.names = array_names([variable_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(phi)])
-            theta = jax.tree.leaves(jax.eval_shape(program.kernel.constrain, phi))
+            constrain = program.kernel.of_proxy
+            theta = jax.tree.leaves(jax.eval_shape(constrain, phi))
             number = np.dtype(leaves[0].dtype)
             for name, leaf in zip(self.names, theta, strict=True):
                 self.arrays[f"posterior/{name}"] = (leaf.shape, np.dtype(leaf.dtype))
-            for name, leaf, changed in zip(self.names, leaves, _changed(program.kernel.constrain, phi), strict=True):
+            for name, leaf, changed in zip(self.names, leaves, _changed(constrain, phi), strict=True):
                 if changed:
                     self.arrays[f"unconstrained_posterior/{name}"] = (leaf.shape, np.dtype(leaf.dtype))
         for name in (*UNREPORTED, "step_size"):
@@ -290,10 +301,11 @@ class _Layout:
         columns: dict[str, np.ndarray] = {}
         stats = statistics(rows, (self.program.num_chains, sum(map(len, counts))))
         if self.treedef is not None:
-            theta = theta_of(self.program.kernel, rows.phi, first)
+            phi = phi_of(self.program.kernel, rows.moving, first)
+            theta = theta_of(self.program.kernel, phi, first)
             for name, leaf in zip(self.names, jax.tree.leaves(theta), strict=True):
                 columns[f"posterior/{name}"] = leaf
-            for name, leaf in zip(self.names, jax.tree.leaves(rows.phi), strict=True):
+            for name, leaf in zip(self.names, jax.tree.leaves(phi), strict=True):
                 if f"unconstrained_posterior/{name}" in self.arrays:
                     columns[f"unconstrained_posterior/{name}"] = leaf
         stats["step_size"] = step_sizes(step_size, counts, self.program.num_chains, first)

@@ -99,7 +99,7 @@ def bounded_kernel(
         temperature=temperature,
         _init=init,
         _update=update,
-        _proxy=lambda state: state.theta,
+        _moving=lambda state: state.theta,
         constrain=lambda theta: theta,
         _refresh=lambda state: state._replace(estimator=theta_gradient.refresh(state.estimator, state.theta)),
     )

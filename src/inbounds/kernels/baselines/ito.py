@@ -92,7 +92,7 @@ def ito(
         temperature=temperature,
         _init=init,
         _update=update,
-        _proxy=lambda state: state.phi,
+        _moving=lambda state: state.phi,
         constrain=space.constrain,
         _refresh=lambda state: state._replace(
             estimator=theta_gradient.refresh(state.estimator, space.evaluation_point(state.phi))

@@ -66,7 +66,7 @@ def scir(posterior: Posterior, conditional: Callable[[PyTree, PyTree], tuple[PyT
         estimator=gradients.minibatch(posterior),
         _init=State,
         _update=update,
-        _proxy=lambda state: state.theta,
+        _moving=lambda state: state.theta,
         constrain=lambda theta: theta,
         noise="key",
         reports=(),

@@ -102,6 +102,6 @@ def touched_rows(
         data_version=posterior.version,
         _init=lambda theta: State(theta),
         _update=update,
-        _proxy=lambda state: state.theta,
+        _moving=lambda state: state.theta,
         constrain=lambda theta: theta,
     )
