@@ -18,6 +18,7 @@ CENTER = {"rate": jnp.array([2.5, 1.2]), "mix": jnp.array(0.4)}
 FACTORIES = {
     "minibatch": ib.gradients.minibatch,
     "control_variate": ib.gradients.control_variate(center=CENTER),
+    "taylor": ib.gradients.taylor(center=CENTER),
     "svrg": ib.gradients.svrg(every=10),
 }
 
@@ -45,7 +46,7 @@ def test_the_mean_over_all_minibatches_is_the_full_gradient(name, variance, size
 
 
 def showing(name, variance):
-    options = {"control_variate": {"center": CENTER}, "svrg": {"every": 10}, "minibatch": {}}[name]
+    options = {"control_variate": {"center": CENTER}, "taylor": {"center": CENTER}, "svrg": {"every": 10}, "minibatch": {}}[name]
     return getattr(ib.gradients, name)(variance=variance, **options)
 
 
