@@ -46,7 +46,12 @@ def test_the_mean_over_all_minibatches_is_the_full_gradient(name, variance, size
 
 
 def showing(name, variance):
-    options = {"control_variate": {"center": CENTER}, "taylor": {"center": CENTER}, "svrg": {"every": 10}, "minibatch": {}}[name]
+    options = {
+        "control_variate": {"center": CENTER},
+        "taylor": {"center": CENTER},
+        "svrg": {"every": 10},
+        "minibatch": {},
+    }[name]
     return getattr(ib.gradients, name)(variance=variance, **options)
 
 

@@ -281,7 +281,7 @@ def test_rmsprop_learns_from_the_mode_where_no_gradient_says_how_far_to_go(make,
     w = draws.theta["w"]
     np.testing.assert_allclose(w.std((0, 1)), sd, rtol=0.1)
     np.testing.assert_allclose(w.mean((0, 1)), mean, atol=0.15 * sd.max())
-    adaptive = dict(kernel.config)["preconditioner"]
+    adaptive = kernel.preconditioner
     assert np.max(np.abs(np.log(adaptive.moved(draws.state.preconditioner)["w"]))) < np.log(4)
 
 
@@ -289,7 +289,7 @@ def test_an_adaptation_that_was_frozen_while_it_moved_says_so():
     """From a mode, where the scale still doubles at every step."""
     kernel = ib.sgld(ib.Posterior({"x": dist.Normal(0.0, 1.0)}), preconditioner=ib.preconditioners.rmsprop(10))
     draws = ib.sample(kernel, 1e-3, 20, burn_in=10, init={"x": 1e-4}, progress=False)
-    moved = dict(kernel.config)["preconditioner"].moved(draws.state.preconditioner)["x"]
+    moved = kernel.preconditioner.moved(draws.state.preconditioner)["x"]
     assert np.all(moved > 8)
 
 

@@ -142,7 +142,7 @@ def _batch_shapes(program: Program) -> PyTree:
 def _measure(program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effort) -> Local:
     """Gradients at a few draws, and a little to both sides of them along every coordinate, on the same minibatches."""
     points, slopes, gradients = effort
-    phi, spread = _some_draws(draws, points)
+    phi, spread = _moving(program, *_some_draws(draws, points))
     dimension = phi.shape[1]
     reach = np.maximum(REACH * spread, 1e-3 * np.maximum(np.abs(phi).max(axis=0), 1e-3)).astype(phi.dtype)
     # Jobs, axes (point, minibatch, coordinate, side); then those at the points themselves.
@@ -167,10 +167,14 @@ def _drifts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What `_look` finds, the state of each chain serving its own draws: those of the place `which` among `_some_draws`."""
     inner = (draws.state.estimator, draws.state.preconditioner)
-    like = jax.tree.map(lambda leaf: np.zeros(leaf.shape[2:], leaf.dtype), draws.phi)
+    state = jax.tree.map(lambda leaf: leaf[0], draws.state)
+    like = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), program.kernel.moving(state))
+    step_size = np.asarray(draws.stats["step_size"][0, -1], where.dtype)
     words = np.asarray(jax.device_get(keys.batch))[0]
     look = program.kernel.posterior.compiled.of(_look, program)
-    found = look(program.kernel.arrays, like, where, numbers, which % draws.num_chains, inner, feed.arrays(0), words)
+    found = look(
+        program.kernel.arrays, like, where, numbers, which % draws.num_chains, inner, feed.arrays(0), words, step_size
+    )
     drift, scale = (np.asarray(x, float) for x in found)
     return drift, scale
 
@@ -187,11 +191,34 @@ def _some_draws(draws: Draws, points: int) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(flat, axis=1), np.concatenate(spread)
 
 
+def _moving(program: Program, phi: np.ndarray, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same places, and the sds there, of what the kernel moves."""
+    linear = _linear(program)
+    if linear is None:
+        return phi, spread
+    center, factor = linear
+    moved = np.linalg.solve(factor, (phi - center).T).T.astype(phi.dtype)
+    return moved, np.ones_like(spread)
+
+
+def _linear(program: Program) -> tuple[np.ndarray, np.ndarray] | None:
+    """c and L of the kernel's metric, flat; None without one."""
+    space = program.kernel.space
+    if space.of_proxy is space:
+        return None
+    with jax.enable_x64(True):
+        to_proxy = jax.vmap(lambda z: _flat(space.proxy(z)))
+        zero = jnp.zeros((1, program.dimension), jnp.float64)
+        center = np.asarray(to_proxy(zero)[0])
+        factor = np.asarray(to_proxy(jnp.eye(program.dimension, dtype=jnp.float64))) - center
+    return center, factor.T
+
+
 def _look(
     program: Program, of_kernel: tuple, like: PyTree, where: jax.Array, numbers: jax.Array, chains: jax.Array, inner: Any, arrays: PyTree,
-    words: jax.Array,
+    words: jax.Array, step_size: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    """At each place of `where` the drift of the proxy and the preconditioner's scales.
+    """At each place of `where` the drift of what moves and the preconditioner's scales.
 
     On the minibatch of each of `numbers`, by what each of the `chains` knows. A gradient is all that is compiled.
     """
@@ -208,7 +235,7 @@ def _look(
         estimator, adapted = jax.tree.map(lambda leaf: leaf[chain], inner)
         gradient, _ = kernel.estimator.estimate(estimator, theta, batch, False)
         drift = kernel.space.pull_back(phi, theta, gradient.value, kernel.temperature)
-        scale, _ = kernel.preconditioner.update(adapted, drift, theta)
+        scale, _ = kernel.preconditioner.update(adapted, drift, theta, step_size)
         return _flat(drift), jnp.ones_like(flat) if scale is None else _flat(scale)
 
     return lax.map(one, (where, numbers, chains))
@@ -230,15 +257,19 @@ def _judged(program: Program, names: list[str], found: Local, step_size: float) 
     from inbounds.diagnostics.prediction import UnstableError, predict
 
     kernel = program.kernel
-    hessian = found.hessian
-
+    hessian, linear = found.hessian, _linear(program)
     reasons: list[str] = []
 
     def errors(size: float, noise: np.ndarray) -> np.ndarray | None:
         """Of the sds; None without a stationary law."""
         noise = _left_by_epochs(program, size, hessian, noise, found.scale)
         try:
-            return predict(kernel, size, hessian, noise, found.scale).sd_ratio - 1
+            predicted = predict(kernel, size, hessian, noise, found.scale)
+            return (
+                predicted.sd_ratio - 1
+                if linear is None
+                else _sd_errors(predicted.covariance, hessian, kernel, linear[1])
+            )
         except UnstableError as unstable:
             reasons.append(str(unstable))
             return None
@@ -285,6 +316,13 @@ def _judged(program: Program, names: list[str], found: Local, step_size: float) 
     ]
 
 
+def _sd_errors(covariance: np.ndarray, hessian: np.ndarray, kernel: Any, factor: np.ndarray) -> np.ndarray:
+    """Of phi, where covariance and Hessian are those of z."""
+    exact = float(kernel.temperature) * np.linalg.inv(hessian)
+    variances = (np.einsum("ij,jk,ik->i", factor, part, factor) for part in (covariance, exact))
+    return np.sqrt(next(variances) / next(variances)) - 1
+
+
 def _noisier_than_the_kernel(program: Program, names: list[str], found: Local, step_size: float) -> list[Note]:
     """Where no Gaussian is like the posterior: noise of the gradients beyond what the kernel injects is too much for any law."""
     if _batches_per_epoch(program) > 1:
@@ -305,7 +343,7 @@ def _noisier_than_the_kernel(program: Program, names: list[str], found: Local, s
 
 def _spread_too_far(program: Program, feed: Any, keys: Keys, draws: Draws, names: list[str]) -> list[Note]:
     """Where no Gaussian is like the posterior: E[-(phi - mean) G] is the temperature for every law, and more for draws that are too wide."""
-    phi, _ = _some_draws(draws, VIRIAL.points)
+    phi, _ = _moving(program, *_some_draws(draws, VIRIAL.points))
     at, on = (x.ravel() for x in np.indices((VIRIAL.points, VIRIAL.gradients)))
     drift, _ = _drifts(program, feed, keys, draws, phi[at], at * VIRIAL.gradients + on, at)
     drift = drift.reshape(VIRIAL.points, VIRIAL.gradients, -1).mean(axis=1)
