@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -302,14 +302,15 @@ class _Taylor(_Minibatch):
         self.center = jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)), center)
         full, hessian = Curvature.of(posterior, self.center)
         _, unravel = flattener(self.center)
-        self.full = jax.tree.map(np.asarray, unravel(full))
+        self.full = jax.tree.map(np.asarray, unravel(cast(Any, full)))
         self.vectors, self.values = _factored(hessian)
         self.data_version = posterior.version
 
     def init(self, theta: PyTree, with_noise: bool) -> Expanded:
         dtype = jax.tree.leaves(theta)[0].dtype
         parts = (self.center, self.full, self.vectors, self.values)
-        return Expanded(*jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), parts), super().init(theta, with_noise))
+        center, full, vectors, values = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), parts)
+        return Expanded(center, full, vectors, values, super().init(theta, with_noise))
 
     def gradient(self, state: Expanded, theta: PyTree, batch: PyTree) -> PyTree:
         moved = jax.tree.map(jnp.subtract, theta, state.center)
