@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from numpyro import handlers
 from numpyro.infer import Predictive
+from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import log_density
 
 import inbounds as ib
@@ -192,11 +194,148 @@ def test_supports_choose_the_transforms_and_a_dict_overrides_them(posterior):
     assert kernel.space.transforms["weights"].name == "identity"
 
 
-def test_a_model_without_a_data_plate_is_sampled_from_all_its_data():
-    posterior = ib.from_numpyro(regression, X, Y, size=None)
+def ordinary(x, y):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    numpyro.factor("ridge", -jnp.sum(weights**2))
+    with numpyro.plate("data", len(y)):
+        fitted = numpyro.deterministic("fitted", x @ weights)
+        numpyro.sample("y", dist.Normal(fitted, 1.0), obs=y)
+
+
+def ordinary_of_a_number(x, y, size):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("data", size) as rows:
+        numpyro.sample("y", dist.Normal(x @ weights, 1.0), obs=y[rows])
+
+
+def ordinary_with_everything(tables, group, level_of_group, mask):
+    """A dict of data, levels in a plate of their own, a mask, a scale, a factor, a table that happens to be as long as the data."""
+    with handlers.reparam(config={"level": LocScaleReparam(0.0)}):
+        spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+        with numpyro.plate("groups", GROUPS):
+            level = numpyro.sample("level", dist.Normal(0.0, spread))
+    numpyro.sample("anchor", dist.Normal(level[0], 1.0), obs=0.3)
+    with numpyro.plate("columns", 4, dim=-1), numpyro.plate("data", len(group), dim=-2):
+        mean = (level[group] + level_of_group[group])[:, None]
+        with handlers.mask(mask=mask[:, None]), handlers.scale(scale=0.5):
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=jnp.where(mask[:, None], tables["wide"], 0.0))
+        numpyro.factor("penalty", -jnp.abs(mean) * jnp.ones(4))
+
+
+WITH_NAN = np.where(MASK[:, None], WIDE, np.nan)
+ORDINARY = {
+    "arguments as they are": (ordinary, (X, Y), ("x", "y")),
+    "double precision, and a size of its own": (ordinary_of_a_number, (X.astype(float), Y, N), ("x", "y")),
+    "everything": (
+        ordinary_with_everything,
+        ({"wide": WITH_NAN}, GROUP, np.linspace(-1.0, 1.0, N).astype(np.float32), MASK),
+        ("tables/wide", "group", "mask"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ORDINARY)
+def test_of_a_model_with_an_ordinary_plate_the_arguments_are_cut(case):
+    model, args, cut = ORDINARY[case]
+    posterior = ib.from_numpyro(model, *args)
+    assert tuple(posterior.data) == cut
+    assert (posterior.num_data, posterior.batch_size) == (N, None)
+    theta = posterior.start(jax.random.key(3))
+    args = jax.tree.map(lambda x: x if isinstance(x, int) else jnp.asarray(x), args)
+    full = float(jax.jit(lambda t: log_density(model, args, {}, t)[0])(theta))
+    terms = jax.jit(posterior.log_likelihood)
+    order = np.random.default_rng(1).permutation(N).reshape(-1, 6)
+    batches = [{name: leaf[rows] for name, leaf in posterior.data.items()} for rows in order]
+    parts = sum(float(terms(theta, batch).sum()) for batch in batches)
+    assert float(posterior.log_prior(theta)) + parts == pytest.approx(full, rel=1e-5)
+    scaled = jax.jit(posterior.log_density)
+    assert np.mean([scaled(theta, batch) for batch in batches]) == pytest.approx(full, rel=1e-5)
+    assert float(scaled(theta)) == pytest.approx(full, rel=1e-5)
+
+
+def test_draws_of_minibatches_of_an_ordinary_plate_agree_with_those_of_subsample_size():
+    options = {"step_size": 1e-3, "num_steps": 40, "batch_size": N, "seed": 3, "progress": False}
+    start = {"weights": np.zeros(2, np.float32)}
+    whole = ib.from_numpyro(ordinary, X, Y)
+    one = ib.sample(ib.sgld(whole), init=start, **options)
+
+    def subsampled(x, y):
+        weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+        numpyro.factor("ridge", -jnp.sum(weights**2))
+        with numpyro.plate("data", len(y), subsample_size=6) as rows:
+            numpyro.sample("y", dist.Normal(x[rows] @ weights, 1.0), obs=y[rows])
+
+    two = ib.sample(ib.sgld(ib.from_numpyro(subsampled, X, Y)), init=start, **options)
+    np.testing.assert_allclose(one.theta["weights"], two.theta["weights"], rtol=1e-3, atol=1e-5)
+    few = ib.sample(ib.sgld(whole), 1e-3, 5, batch_size=5, progress=False)
+    assert np.all(np.isfinite(few.theta["weights"]))
+    assert few.variables()["fitted"].shape == (1, 5, N)
+    np.testing.assert_array_equal(whole.observed()["y"], Y)
+
+
+def normalised_inside(x, y):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.Normal((x - x.mean(0)) @ weights, 1.0), obs=y)
+
+
+def neighbours(y):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.Normal(slope * jnp.roll(y, 1), 1.0), obs=y)
+
+
+def numbered(y):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.Normal(slope * jnp.arange(len(y)), 1.0), obs=y)
+
+
+def of_a_fixed_length(x, y):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", N):
+        numpyro.sample("y", dist.Normal(slope * x.reshape(2, N)[0], 1.0), obs=y)
+
+
+def one_latent_a_row(y):
+    with numpyro.plate("data", len(y)):
+        level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(level, 1.0), obs=y)
+
+
+def no_plate(y):
+    center = numpyro.sample("center", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(center, 1.0), obs=y)
+
+
+def closed_over():
+    center = numpyro.sample("center", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", N):
+        numpyro.sample("y", dist.Normal(center, 1.0), obs=jnp.asarray(Y))
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "reason"),
+    [
+        (normalised_inside, (X, Y), "for a row changes when the other rows are left out"),
+        (neighbours, (Y,), "for a row changes when the other rows are left out"),
+        (numbered, (Y,), "for a row changes when the other rows are left out"),
+        (of_a_fixed_length, (X, Y), "does not run on fewer rows"),
+        (one_latent_a_row, (Y,), "'data' of the data holds a latent site too"),
+        (no_plate, (Y,), "no observed site of the model is in a plate"),
+        (closed_over, (), "no argument of the model has the length of a plate of the data .'data' of size 24."),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_model_that_cannot_be_cut_takes_all_its_data_and_says_why(model, args, reason):
+    posterior = ib.from_numpyro(model, *args)
     assert posterior.data is None
+    assert "all of them in every step" in repr(posterior)
+    with pytest.raises(ValueError, match=f"every step takes all the data of the model: .*{reason}.*subsample_size=n"):
+        ib.sample(ib.sgld(posterior), 1e-3, 5, batch_size=6, progress=False)
     theta = posterior.start(jax.random.key(0))
-    assert_close(jax.grad(posterior.log_prior)(theta), full_gradient_by_numpyro(regression, (X, Y), theta))
+    full = jax.jit(jax.grad(lambda t: log_density(model, jax.tree.map(jnp.asarray, args), {}, t)[0]))(theta)
+    assert_close(jax.jit(jax.grad(posterior.log_prior))(theta), full)
 
 
 def test_another_batch_size_than_the_models_needs_no_change_to_the_model(posterior):
@@ -206,7 +345,7 @@ def test_another_batch_size_than_the_models_needs_no_change_to_the_model(posteri
 
 def test_both_forms_for_people_name_the_variables(posterior):
     assert "scale in (0, inf)" in repr(posterior)
-    assert "data (24 rows, 6 a step)" in posterior._repr_html_()
+    assert "data (24 rows, 6 per step)" in posterior._repr_html_()
 
 
 def discrete(y):
@@ -280,6 +419,142 @@ def closed_over_numpy():
     center = numpyro.sample("center", dist.Normal(0.0, 1.0))
     with numpyro.plate("data", N, subsample_size=6) as rows:
         numpyro.sample("y", dist.Normal(center, 1.0), obs=Y[rows])
+
+
+def centered(observed, size=6):
+    """A model whose observations are `observed(y, rows)`."""
+
+    def model(y):
+        center = numpyro.sample("center", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", N, subsample_size=size) as rows:
+            numpyro.sample("y", dist.Normal(center, 1.0), obs=observed(y, rows))
+
+    return model
+
+
+def fitted(of_x, of_y, size=6):
+    """A model of x that reads it by `of_x(x, rows)`, and y by `of_y(y, rows)`."""
+
+    def model(x, y):
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", N, subsample_size=size) as rows:
+            numpyro.sample("y", dist.Bernoulli(logits=slope * of_x(x, rows)), obs=of_y(y, rows))
+
+    return model
+
+
+def by_rows(array, rows):
+    return array[rows]
+
+
+def first_ones(array, rows):
+    return array[:6]
+
+
+SORTED = (np.arange(N) >= N // 2).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "said"),
+    [
+        (centered(first_ones), (Y,), "rows of the plate 'data' are not used.*y.rows."),
+        (centered(lambda y, rows: y[:1], size=1), (Y,), "rows of the plate 'data' are not used"),
+        (centered(lambda y, rows: 1e5 + y[:6] + 0 * rows), (Y,), "'y' does not follow the rows.*its observations"),
+        (fitted(by_rows, first_ones), (Y, SORTED), "'y' does not follow the rows.*its observations"),
+        (fitted(first_ones, by_rows), (Y, SORTED), "'y' does not follow the rows.*its log probability"),
+        (fitted(first_ones, by_rows), (SORTED, SORTED), "'y' does not follow the rows.*its 'logits'"),
+        (fitted(lambda x, rows: x[rows] - x[rows].mean(), by_rows), (Y, SORTED), "normalise data before the model"),
+    ],
+    ids=[
+        "none", "one row", "far from zero", "observations", "parameters", "parameters of data in order", "a mean over the minibatch",
+    ],
+)  # fmt: skip
+def test_a_plate_whose_rows_are_not_used_is_refused(model, args, said):
+    with pytest.raises(ValueError, match=said):
+        ib.from_numpyro(model, *args)
+
+
+@pytest.mark.parametrize(
+    ("model", "args"),
+    [
+        (centered(by_rows), (np.ones(N, np.float32),)),
+        (centered(by_rows, size=N), (Y,)),
+        (centered(by_rows, size=1), (Y,)),
+        (fitted(by_rows, lambda y, rows: jnp.ones(len(rows))), (Y, SORTED)),
+        (fitted(lambda x, rows: x[rows] / x.std(), lambda y, rows: 1.0), (Y, SORTED)),
+    ],
+    ids=["constant data", "all rows", "one row", "constant observations", "one observation"],
+)
+def test_a_plate_whose_rows_are_used_is_not_refused(model, args):
+    assert ib.from_numpyro(model, *args).num_data == N
+
+
+FRAME = pd.DataFrame({"x": X[:, 0], "y": Y, "city": ["Oslo", "Bergen"] * (N // 2)})
+
+
+def of_a_table(table):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", len(table)):
+        numpyro.sample("y", dist.Normal(slope * table["x"], 1.0), obs=table.y)
+
+
+def of_a_table_with_rows(table):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", len(table), subsample_size=6) as rows:
+        numpyro.sample("y", dist.Normal(slope * table["x"][rows], 1.0), obs=table["y"][rows])
+
+
+def of_a_table_of_pandas(table):
+    slope = numpyro.sample("slope", dist.Normal(0.0, table["x"].std()))  # of a sample, as pandas has it
+    with numpyro.plate("data", table.shape[0]):
+        numpyro.sample("y", dist.Normal(slope * jnp.asarray(table["x"].to_numpy()), 1.0), obs=jnp.asarray(table["y"]))
+
+
+@pytest.mark.parametrize(
+    ("model", "batches"), [(of_a_table, True), (of_a_table_with_rows, True), (of_a_table_of_pandas, False)]
+)
+def test_a_table_is_an_argument_of_a_model(model, batches):
+    posterior = ib.from_numpyro(model, FRAME)
+    assert posterior.num_data == (N if batches else None)
+    slope = jnp.asarray(0.7)
+    prior = dist.Normal(0.0, 1.0 if batches else float(FRAME["x"].std())).log_prob(slope)
+    expected = prior + dist.Normal(slope * X[:, 0], 1.0).log_prob(Y).sum()
+    assert float(posterior.log_density({"slope": slope})) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [("city", "Column 'city' is not numeric"), ("X", "no column 'X'. Did you mean 'x'. Its columns: 'x', 'y', 'city'")],
+)
+def test_a_column_that_a_model_cannot_have_is_refused_by_name(column, said):
+    def model(table):
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", len(table)):
+            numpyro.sample("y", dist.Normal(slope * table[column], 1.0), obs=table["y"])
+
+    with pytest.raises(ValueError, match=said):
+        ib.from_numpyro(model, FRAME)
+
+
+def shape_of_any_sign(y):
+    location = numpyro.sample("location", dist.Normal(0.0, 1.0))
+    shape = numpyro.sample("shape", dist.Normal(1.0, 1.0))
+    with numpyro.plate("data", len(y), subsample_size=6) as rows:
+        numpyro.sample("y", dist.Weibull(jnp.exp(location), shape), obs=y[rows])
+
+
+def underflow(y):
+    rate = numpyro.deterministic("rate", jnp.exp(-300 * numpyro.sample("slope", dist.HalfNormal(1.0))))
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.Normal(0.0, rate + 1e-3), obs=y)
+        numpyro.sample("z", dist.Bernoulli(1 - rate), obs=jnp.ones(len(y)))
+
+
+def test_a_parameter_that_the_prior_puts_outside_its_range_is_named_with_what_it_is_computed_from():
+    said = r"parameter 'concentration' of 'y' .Weibull. lies outside \(0, inf\) in \d+ of 32 draws.*computed from 'shape': give"
+    with pytest.raises(ValueError, match=said):
+        ib.from_numpyro(shape_of_any_sign, np.abs(Y))
+    assert ib.from_numpyro(underflow, Y).num_data == N  # at a bound is no fault
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
     ("page", "needs"),
     [
         ("data-from-disk.md", ("grain", "pyarrow")),
+        ("models-and-data.md", ("pandas",)),
         ("long-runs.md", ("orbax.checkpoint", "xarray", "zarr")),
         ("tuning-together.md", ("optuna",)),
     ],
@@ -32,6 +33,9 @@ def test_the_snippets_of_a_page_run_one_after_the_other(page, needs, tmp_path, m
         assert names["draws"].num_draws == 2_900
         assert names["posterior_so_far"].sizes["draw"] == 1_900
         assert names["last_hundred"].shape == (2, 100, 3)
+    if page == "models-and-data.md":
+        assert names["posterior"].num_data == 1_000
+        assert names["draws"].num_draws == 200
     if page == "data-from-disk.md":
         assert names["again"].num_data == names["rows"].num_data == 2_100
         assert abs(names["draws"].theta["weights"].mean() - 0.75) < 0.2

@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+
+from inbounds.arguments import nearest
 
 LABELS = ("category", "Categorical", "Enum", "dictionary")  # how the types of columns of categories begin
 
@@ -155,3 +158,67 @@ def _not_numeric(name: str, kind: str) -> str:
     elif "list" in kind.lower() or "ndarray" in kind:
         remedy = "Make an array of its rows: np.stack(column)."
     return f"{name} is not numeric: it holds {kind}. {remedy}"
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Columns:
+    """A table as a NumPyro model sees it: JAX arrays, by `table["x"]` or `table.x`; `len(table)` is the number of rows.
+
+    Args:
+        columns: the arrays by name.
+        refused: of the columns that are no numbers, why, for the model that asks for them.
+    """
+
+    def __init__(self, columns: dict[Any, Any], refused: dict[Any, str] | None = None):
+        self._columns, self._refused = columns, refused or {}
+
+    @classmethod
+    def of(cls, table: Any) -> Columns:
+        """Every column of a table that can be an array of numbers."""
+        columns: dict[Any, Any] = {}
+        refused: dict[Any, str] = {}
+        for name in names_of(table):
+            try:
+                columns |= {name: jnp.asarray(numbers_of(table[name], f"Column {name!r}"))}
+            except ValueError as error:
+                refused[name] = str(error)
+        return cls(columns, refused)
+
+    @property
+    def columns(self) -> list[Any]:
+        return [*self._columns, *self._refused]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), len(self.columns)
+
+    @property
+    def values(self) -> jax.Array:
+        """All the columns side by side."""
+        return jnp.stack([self[name] for name in self.columns], axis=1)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def __getitem__(self, name: Any) -> Any:
+        if isinstance(name, list):
+            return Columns({one: self[one] for one in name})
+        if name in self._refused:
+            raise ValueError(self._refused[name])
+        if name not in self._columns:
+            known = ", ".join(map(repr, self.columns))
+            raise ValueError(f"The table has no column {name!r}.{nearest(name, self.columns)} Its columns: {known}.")
+        return self._columns[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.columns:
+            raise AttributeError(f"a table in a model has columns, `columns`, `shape` and `values`, and no {name!r}")
+        return self[name]
+
+    def tree_flatten_with_keys(self) -> tuple[Any, Any]:
+        keys = tuple((jax.tree_util.DictKey(name), column) for name, column in self._columns.items())
+        return keys, (tuple(self._columns), tuple(self._refused.items()))
+
+    @classmethod
+    def tree_unflatten(cls, names: Any, columns: Any) -> Columns:
+        return cls(dict(zip(names[0], columns, strict=True)), dict(names[1]))
