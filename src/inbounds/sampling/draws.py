@@ -10,13 +10,15 @@ from functools import cached_property, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from inbounds.display import escape
 from inbounds.kernels.base import Kernel
 from inbounds.sampling import verdict
 from inbounds.sampling.convergence import Convergence, convergence
 from inbounds.sampling.program import Program, Rows
-from inbounds.sampling.summary import Summary, escape, labels, summarise
+from inbounds.sampling.summary import Summary, labels, summarise
 from inbounds.space import is_constraint
 from inbounds.transforms.supports import bounds
 from inbounds.trees import PyTree, variable_name
@@ -48,6 +50,9 @@ class Draws:
         seconds: wall-clock time of the run, compilation included; of all its parts, where it was interrupted and resumed.
         stored_theta: theta where it is on disk; None otherwise.
         of_steps: what was found at the end of the run about its steps.
+        certificate: how far each mean, sd and quantile may be off, where `ib.infer` made the draws; None elsewhere. It has `ok`, `reasons`,
+            `mean_error`, `sd_error` and `quantile_error` by variable, and `choices`.
+        quantities: functions of theta by name; their values are among `variables()`.
     """
 
     phi: PyTree
@@ -61,6 +66,8 @@ class Draws:
     seconds: float
     stored_theta: PyTree = None
     of_steps: list[verdict.Note] = field(default_factory=list, repr=False)
+    certificate: Any = field(default=None, repr=False)
+    quantities: dict[str, Callable[[PyTree], Any]] = field(default_factory=dict, repr=False)
     _convergence: dict[str, Convergence] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -83,8 +90,8 @@ class Draws:
         return self.kernel.space.of_proxy.log_gap(jax.tree.map(np.asarray, self.phi))
 
     def variables(self) -> dict[str, np.ndarray]:
-        """Draws by name: one array (chain, draw, ...) a leaf of theta, and one a deterministic site of the model."""
-        variables = [*_shapes(self.theta), *self.deterministics().items()]
+        """Draws by name: one array (chain, draw, ...) per leaf of theta, per deterministic site of the model and per quantity of the user's."""
+        variables = [*_shapes(self.theta), *self.deterministics().items(), *self._quantities.items()]
         found = dict(variables)
         if len(found) < len(variables):  # "a/b" is what b in a is called
             array_names([name for name, _ in variables])
@@ -101,6 +108,20 @@ class Draws:
         if not jax.eval_shape(named, one):
             return {}
         return _of_all_draws(named, self.theta)
+
+    @cached_property
+    def _quantities(self) -> dict[str, np.ndarray]:
+        if not self.quantities:
+            return {}
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.theta)
+        for name, function in self.quantities.items():
+            made: Any = jax.eval_shape(function, one)
+            if not isinstance(made, jax.ShapeDtypeStruct):
+                raise ValueError(
+                    f"The quantity {name!r} must return one array or number; got {type(made).__name__}. Give each part a name of its own."
+                )
+        functions = dict(self.quantities)
+        return _of_all_draws(lambda theta: {name: jnp.asarray(f(theta)) for name, f in functions.items()}, self.theta)
 
     def flat(self) -> PyTree:
         """Draws of theta with the chains one after the other, as `numpyro.infer.Predictive` takes them."""
