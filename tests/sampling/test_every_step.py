@@ -1,5 +1,7 @@
 """What a step is given, seen from outside: noise, minibatches and step sizes, each of its own number, chain and variable, each used once."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,9 @@ from numpyro.distributions import constraints
 
 import inbounds as ib
 from inbounds.data.arrays import Epochs
+from inbounds.kernels.base import Info, Kernel, kernel_factory
 from inbounds.sampling import driver
+from inbounds.space import Space
 
 # What is run here has no law, or is at a standstill: a run that says so is right, and no error.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -68,6 +72,57 @@ def test_no_noise_is_used_twice(size, steps, layout, double):
     noise = np.stack([moves(draws, name) for name in "ab"])
     assert noise.shape == (2, 2, steps, size)
     check_unlike(noise)
+
+
+@kernel_factory
+def walker(posterior, which):
+    """What moves by one of the two normals that each number has in a step."""
+    space = Space.of(posterior.supports)
+
+    def update(noise, state, minibatch, step_size):
+        assert all(z.shape == (2, *x.shape) for z, x in zip(noise.values(), state.values(), strict=True))
+        moved = {name: value + noise[name][which] for name, value in state.items()}
+        return moved, lambda: Info(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()), jnp.ones((), bool))
+
+    return Kernel(
+        "walker", posterior, space, ib.gradients.minibatch(posterior), space.unconstrain, update, lambda state: state,
+        space.constrain, normals=2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("size", "steps", "layout", "double"),
+    [
+        (100, 150, None, False),
+        (2**13, 8, None, False),
+        (2**13, 8, None, True),
+        (2**12, 12, {"a": "row", "b": "row"}, False),
+    ],
+    ids=["drawn beforehand", "drawn in the step", "in the step in double precision", "divided"],
+)
+def test_a_kernel_may_ask_for_two_normals_and_both_are_new(size, steps, layout, double):
+    devices = None if layout is None else ib.Layout(shard=layout)
+    init = {name: np.zeros(size, np.float64 if double else np.float32) for name in "ab"}
+    noise = []
+    with jax.enable_x64(double):
+        model = walk(None if layout is None else np.arange(size, dtype=np.int32))
+        for which in (0, 1):
+            options = dict(init=init, num_chains=2, progress=False, devices=devices)
+            draws = ib.sample(walker(model, which), 0.5, steps, **options)
+            noise += [moves(draws, name) for name in "ab"]
+    assert np.shape(noise) == (4, 2, steps, size)
+    check_unlike(np.stack(noise))
+
+
+def test_two_normals_of_a_step_do_not_depend_on_chunks_nor_on_who_draws_them():
+    kernel = walker(walk(), 1)
+    run = partial(ib.sample, kernel, 0.5, 700, num_chains=2, progress=False, init={"a": np.zeros(9), "b": np.zeros(3)})
+    whole, cut = run(), run(chunk_steps=64)
+    np.testing.assert_array_equal(whole.phi["a"], cut.phi["a"])
+    state = kernel.init({"a": np.zeros(9), "b": np.zeros(3)})
+    moved, _ = kernel.step(jax.random.key(0), state, None, 0.5)
+    assert {name: leaf.shape for name, leaf in moved.items()} == {"a": (9,), "b": (3,)}
+    assert np.unique(np.concatenate(list(moved.values()))).size == 12
 
 
 def check_unlike(noise):

@@ -71,7 +71,8 @@ class Kernel:
     _moving: Callable[[Any], PyTree]
     constrain: Callable[[PyTree], PyTree]
     _refresh: Callable[[Any], Any] | None = None
-    noise: str = "normal"  # "normal": update takes standard normals like phi; "key": it takes a PRNG key
+    noise: str = "normal"  # "normal": update takes standard normals like what moves; "key": it takes a PRNG key
+    normals: int = 1  # for every coordinate; of several, the leaves of the noise have a leading axis of so many
     independent_batches: bool = False  # noise correction assumes that minibatches are independent
     reports: tuple[str, ...] = ("gradient_norm",)  # what of `Info` says something, to be kept with the draws
     adapt_steps: int = 0  # steps during which the kernel still changes itself: draws before that are not kept
@@ -92,7 +93,7 @@ class Kernel:
 
     def step(self, key: jax.Array, state: Any, minibatch: PyTree, step_size: Any) -> tuple[Any, Info]:
         """One step: new state and `Info`. `step_size` multiplies the full gradient; the noise is sqrt(2 step_size)."""
-        noise = trees.normal_like(key, self.moving(state)) if self.noise == "normal" else key
+        noise = trees.normal_like(key, self.noise_like(self.moving(state))) if self.noise == "normal" else key
         return self.update(noise, state, minibatch, step_size)
 
     def update(
@@ -112,6 +113,11 @@ class Kernel:
     def moving(self, state: Any) -> PyTree:
         """What moves: phi, with a metric its coordinates z (and theta itself for kernels that work in the bounded space)."""
         return self._moving(state)
+
+    def noise_like(self, moving: PyTree) -> PyTree:
+        """The shapes of the normals of a step: those of what moves, after an axis of `normals` where these are several."""
+        axis = () if self.normals == 1 else (self.normals,)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*axis, *leaf.shape), leaf.dtype), moving)
 
     def proxy(self, state: Any) -> PyTree:
         """phi, the unbounded variable behind theta (theta itself for kernels that work in the bounded space)."""

@@ -268,10 +268,13 @@ class Layout:
 
         return call
 
-    def normal_like(self, key: jax.Array, phi: PyTree) -> PyTree:
-        """Standard normals like phi. Divided variables take a key of their own, so that each device draws its own part only."""
-        names = [name for name, _ in self.shard]
-        leaves, treedef = jax.tree_util.tree_flatten_with_path(phi)
+    def normal_like(self, key: jax.Array, like: PyTree, several: bool = False) -> PyTree:
+        """Standard normals of these shapes, which begin with an axis of their own where they are several for each coordinate.
+
+        Divided variables take a key of their own, so that each device draws its own part only.
+        """
+        names, divided = [name for name, _ in self.shard], P(None, DATA) if several else P(DATA)
+        leaves, treedef = jax.tree_util.tree_flatten_with_path(like)
         own = [variable_name(path) in names for path, _ in leaves]
         shared = [leaf for (_, leaf), mine in zip(leaves, own, strict=True) if not mine]
         rest = iter(trees.normal_like(key, shared) if shared else [])
@@ -281,7 +284,7 @@ class Layout:
                 noise.append(next(rest))
                 continue
             draw = jax.random.normal(jax.random.fold_in(key, index), leaf.shape, leaf.dtype)
-            noise.append(jax.lax.with_sharding_constraint(draw, P(DATA)))
+            noise.append(jax.lax.with_sharding_constraint(draw, divided))
         return jax.tree.unflatten(treedef, noise)
 
 

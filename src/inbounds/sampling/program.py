@@ -93,7 +93,7 @@ class Program:
     def block_steps(self) -> int:
         most = getattr(self.source, "most_steps", 1_024)  # data from disk: a block's minibatches must fit in memory
         if self.small:
-            most = min(1_024, most, BLOCK_NUMBERS // self.dimension, PLAN_NUMBERS // self.plan_numbers)
+            most = min(1_024, most, BLOCK_NUMBERS // self.noise_numbers, PLAN_NUMBERS // self.plan_numbers)
             steps = 2 ** int(math.log2(max(1, most)))
         else:
             steps = max(divisor for divisor in range(1, min(most, 512) + 1) if self.thin % divisor == 0)
@@ -122,6 +122,11 @@ class Program:
         return wanted and self.kernel.noise == "normal" and fused.available(platform_of(self.layout))
 
     @property
+    def noise_numbers(self) -> int:
+        """Numbers in the noise of one step of a chain."""
+        return self.dimension * self.kernel.normals
+
+    @property
     def plan_numbers(self) -> int:
         """Numbers in the plan of one minibatch; a guess where the source does not say."""
         return max(1, getattr(self.source, "plan_numbers", 1_024))
@@ -146,7 +151,7 @@ class Program:
         # A source of few steps at a time: more would only make room for rows that never come.
         most = min(rows * self.thin, getattr(self.source, "most_steps", rows * self.thin))
         if self.small:
-            width = self.num_chains * max(self.dimension, self.plan_numbers)
+            width = self.num_chains * max(self.noise_numbers, self.plan_numbers)
             most = min(most, max(NOISE_NUMBERS // width, WORTH_A_CALL), MOST_NOISE_NUMBERS // width)
         return max(1, most // self.block_steps)
 
@@ -310,9 +315,11 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
     """
     kernel, most = program.kernel, program.chunk_steps
     steps = start + jnp.arange(most)
-    phi = jax.eval_shape(kernel.moving, jax.tree.map(lambda leaf: leaf[0], carry.state))
-    size = trees.size(phi)
-    normals = _normals_of_chains(program, phi, start, keys.noise)
+    like = jax.eval_shape(
+        lambda state: kernel.noise_like(kernel.moving(state)), jax.tree.map(lambda leaf: leaf[0], carry.state)
+    )
+    size = trees.size(like)
+    normals = _normals_of_chains(program, like, start, keys.noise)
     if program.layout is not None:
         normals = program.layout.everywhere(normals)
     plan = _for_every_chain(program, lambda key: program.source.plan(key, steps), keys.batch)
@@ -321,7 +328,7 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
 
     def turn(index, loop):
         state, rows = loop
-        noise = jax.vmap(partial(trees.cut_like, phi))(lax.dynamic_slice_in_dim(normals, index * size, size, axis=1))
+        noise = jax.vmap(partial(trees.cut_like, like))(lax.dynamic_slice_in_dim(normals, index * size, size, axis=1))
         plan, scheduled = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), inputs)
         state, info = _step(program, state, noise, plan, arrays, step_size if scheduled is None else scheduled)
         row = Rows(jax.vmap(kernel.moving)(state), info)
@@ -349,15 +356,15 @@ def _small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, 
     return carry, rows, finite_variables(program, carry)
 
 
-def _normals_of_chains(program: Program, phi: PyTree, start: jax.Array, keys: jax.Array) -> jax.Array:
+def _normals_of_chains(program: Program, like: PyTree, start: jax.Array, keys: jax.Array) -> jax.Array:
     if program.num_chains == 1:  # as in `_step`
-        return _normals(program, phi, start, keys[0])[None]
-    return jax.vmap(partial(_normals, program, phi, start))(keys)
+        return _normals(program, like, start, keys[0])[None]
+    return jax.vmap(partial(_normals, program, like, start))(keys)
 
 
-def _normals(program: Program, phi: PyTree, start: jax.Array, key: jax.Array) -> jax.Array:
+def _normals(program: Program, like: PyTree, start: jax.Array, key: jax.Array) -> jax.Array:
     """Standard normals for all the steps of a chunk: a vector, of which XLA makes vector instructions, whatever leaves phi has."""
-    count, dtype = program.block_steps * trees.size(phi), jax.tree.leaves(phi)[0].dtype
+    count, dtype = program.block_steps * trees.size(like), jax.tree.leaves(like)[0].dtype
 
     def of_block(block):
         if dtype == jnp.float32:  # the block's number is one of the generator's two counters: no key to make
@@ -461,7 +468,7 @@ class _Steppers:
     def __init__(self, program: Program, arrays: PyTree, keys: jax.Array, state: Any, plan: PyTree, size: jax.Array):
         self.program, self.arrays, self.keys = program, arrays, keys
         self.like = jax.eval_shape(self._of_one_chain, state, plan, size)
-        self.phi = jax.eval_shape(program.kernel.moving, self.like[0])
+        self.noise = jax.eval_shape(lambda state: program.kernel.noise_like(program.kernel.moving(state)), self.like[0])
         self.fastest = self._kernels(report=False, in_a_row=True) if program.fuses else None
         # For all steps or for none: the noise of a step must not depend on the loop that it is in.
         self.fuses = self.fastest is not None and self.fastest.pays
@@ -491,7 +498,7 @@ class _Steppers:
 
     def _kernels(self, report: bool | jax.Array, in_a_row: bool) -> fused.Fused:
         advance = partial(self._advance, report)
-        return fused.Fused(advance, self.phi, self.like, chains=self.program.num_chains, in_a_row=in_a_row)
+        return fused.Fused(advance, self.noise, self.like, chains=self.program.num_chains, in_a_row=in_a_row)
 
     def _mapped(self, kernels: Any, *arguments: Any) -> tuple[Callable, list]:
         words = jax.random.key_data(self.keys)
@@ -518,7 +525,9 @@ class _Steppers:
         key, layout = jax.random.fold_in(key, number), self.program.layout
         if self.program.kernel.noise != "normal":
             return key
-        return trees.normal_like(key, self.phi) if layout is None else layout.normal_like(key, self.phi)
+        if layout is None:
+            return trees.normal_like(key, self.noise)
+        return layout.normal_like(key, self.noise, several=self.program.kernel.normals > 1)
 
 
 def _lying(program: Program, state: Any) -> tuple[Callable, Callable]:
