@@ -15,6 +15,7 @@ class Compiled:
     Attributes:
         paces: how many blocks a chunk had at the end of a run, by program.
         checked: shapes with which the model has been looked at.
+        likelihood: its sums over all the data (`exact.Likelihood`).
         curvature: that of the likelihood at the last point where it was asked for (`exact.Curvature`).
         own_kernels: whether GPU kernels of our own are tried: until one cannot be compiled.
     """
@@ -24,6 +25,7 @@ class Compiled:
         self.paces: dict[Hashable, int] = {}
         self.checked: set[Hashable] = set()
         self.own_kernels = True
+        self.likelihood: Any = None
         self.curvature: Any = None
 
     def of(self, function: Callable[..., Any], *what: Any, **options: Any) -> Callable[..., Any]:

@@ -32,14 +32,28 @@ class Curvature(NamedTuple):
         """At theta. The last one is kept with the posterior: a metric and a control variate ask for the same."""
         here, kept = flat(theta), posterior.compiled.curvature
         if kept is None or kept[0] != posterior.version or not np.array_equal(kept[1], here):
-            likelihood = Likelihood(posterior, theta)
-            kept = (posterior.version, here, cls(likelihood.gradient(here), likelihood.hessian(here)))
+            _, gradient, hessian = Likelihood.of(posterior, theta).expansion(here)
+            kept = (posterior.version, here, cls(gradient, hessian))
             posterior.compiled.curvature = kept
         return kept[2]
 
 
+class Part(NamedTuple):
+    """Some rows that stand for all of them.
+
+    Args:
+        rows: a tree like the data.
+        scale: how many rows of the data each of them stands for.
+    """
+
+    rows: PyTree
+    scale: float
+
+
 class Likelihood:
     """The log likelihood of all the data as a function of a flat theta, and its derivatives; NumPy's doubles in and out.
+
+    Every method reads all the data once, or those of a `Part` where one is given.
 
     Args:
         posterior: has a `log_likelihood` and data, or neither: then everything is zero.
@@ -51,30 +65,48 @@ class Likelihood:
         self.dimension, self.unravel = flattener(theta)
         self._compiled: dict[str, Callable] = {}
 
-    def gradient(self, theta: np.ndarray) -> np.ndarray:
-        """The gradient at a flat theta."""
-        return self._sum("gradient", _gradient, theta, columns=1)
+    @classmethod
+    def of(cls, posterior: Posterior, theta: PyTree) -> Likelihood:
+        """The one of a posterior, which keeps what was compiled for it."""
+        shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(theta))
+        kept = posterior.compiled.likelihood
+        if kept is None or kept[0] != shapes:
+            kept = posterior.compiled.likelihood = (shapes, cls(posterior, theta))
+        return kept[1]
 
-    def hessian(self, theta: np.ndarray) -> np.ndarray:
-        """The Hessian at a flat theta, symmetric."""
-        hessian = self._sum("hessian", _hessian, theta, columns=self.dimension)
-        return (hessian + hessian.T) / 2
+    def part(self, size: int, seed: int = 0) -> Part:
+        """So many rows, picked at random."""
+        total = self.posterior.num_data
+        assert total is not None
+        data = self.posterior.data
+        if is_stream(data):
+            return Part(data.look(size, seed), total / min(size, total))
+        picked = np.sort(np.random.default_rng(seed).choice(total, size, replace=False))
+        return Part(jax.tree.map(lambda leaf: leaf[picked], self.posterior.placed_data), total / size)
+
+    def expansion(self, theta: np.ndarray, part: Part | None = None) -> tuple[float, np.ndarray, np.ndarray]:
+        """Value, gradient and Hessian at a flat theta."""
+        value, gradient, hessian = self._sum("expansion", _expansion, theta, columns=self.dimension, part=part)
+        return float(value), gradient, (hessian + hessian.T) / 2
+
+    def slope(self, theta: np.ndarray, part: Part | None = None) -> tuple[float, np.ndarray]:
+        """Value and gradient at a flat theta."""
+        value, gradient = self._sum("slope", _value_and_gradient, theta, columns=1, part=part)
+        return float(value), gradient
 
     def products(self, theta: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """The Hessian at a flat theta times each row of `vectors`: one pass over the data for all of them."""
         return self._sum("products", _products, theta, np.asarray(vectors, np.float64), columns=len(vectors))
 
-    def value(self, theta: np.ndarray) -> float:
-        """The log likelihood at a flat theta."""
-        return float(self._sum("value", _value, theta, columns=1))
-
-    def _sum(self, name: str, function: Callable, *arguments: np.ndarray, columns: int) -> np.ndarray:
+    def _sum(
+        self, name: str, function: Callable, *arguments: np.ndarray, columns: int, part: Part | None = None
+    ) -> Any:
         """`function(log likelihood of a slice, *arguments)`, summed over all slices."""
         likelihood = self.posterior.log_likelihood
         with jax.enable_x64(True):
             arguments = tuple(np.asarray(a, np.float64) for a in arguments)
             if likelihood is None:
-                return np.asarray(function(lambda theta: jnp.zeros(()), *arguments))
+                return jax.tree.map(np.asarray, function(lambda theta: jnp.zeros(()), *arguments))
 
             if name not in self._compiled:
 
@@ -89,24 +121,26 @@ class Likelihood:
 
                 self._compiled[name] = jax.jit(of_slice)
             size = max(FEWEST_ROWS, min(MOST_ROWS, SLICE_NUMBERS // max(1, columns)))
-            total: Any = 0.0
-            for rows, weights in slices(self.posterior, size):
-                total = total + self._compiled[name](arguments, rows, weights)
-            return np.asarray(total)
+            total: Any = None
+            for rows, weights in slices(self.posterior, size, part):
+                found = self._compiled[name](arguments, rows, weights)
+                total = found if total is None else jax.tree.map(jnp.add, total, found)
+            scale = 1.0 if part is None else part.scale
+            return jax.tree.map(lambda leaf: np.asarray(leaf) * scale, total)
 
 
-def slices(posterior: Posterior, size: int) -> Iterator[tuple[PyTree, np.ndarray]]:
+def slices(posterior: Posterior, size: int, part: Part | None = None) -> Iterator[tuple[PyTree, np.ndarray]]:
     """All the rows once, in slices of one length: (rows, weights). Rows of weight 0 fill the last one."""
-    total = posterior.num_data
+    total = posterior.num_data if part is None else len(jax.tree.leaves(part.rows)[0])
     assert total is not None
     size = min(size, total)
     data = posterior.data
-    if is_stream(data):
+    if is_stream(data) and part is None:
         for rows in data.slices(size):
             count = len(jax.tree.leaves(rows)[0])
             yield jax.tree.map(lambda leaf, n=size - count: _filled(leaf, n), rows), (np.arange(size) < count) * 1.0
         return
-    data = posterior.placed_data
+    data = posterior.placed_data if part is None else part.rows
     for start in range(0, total, size):
         first = min(start, total - size)  # the last slice begins earlier, and does not count the rows of the one before
         rows = jax.tree.map(lambda leaf, i=first: jax.lax.dynamic_slice_in_dim(leaf, i, size), data)
@@ -138,16 +172,13 @@ def flat(tree: PyTree) -> np.ndarray:
     return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(tree)])
 
 
-def _value(f: Callable, theta: jax.Array) -> jax.Array:
-    return f(theta)
+def _value_and_gradient(f: Callable, theta: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.value_and_grad(f)(theta)
 
 
-def _gradient(f: Callable, theta: jax.Array) -> jax.Array:
-    return jax.grad(f)(theta)
-
-
-def _hessian(f: Callable, theta: jax.Array) -> jax.Array:
-    return _products(f, theta, jnp.eye(theta.size))
+def _expansion(f: Callable, theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    value, gradient = jax.value_and_grad(f)(theta)
+    return value, gradient, _products(f, theta, jnp.eye(theta.size))
 
 
 def _products(f: Callable, theta: jax.Array, vectors: jax.Array) -> jax.Array:

@@ -1,0 +1,413 @@
+r"""A verified centre: where the density of the proxy is highest, found on parts of the data and checked on all of them.
+
+The search is Newton's method with a trust region, in double precision whatever precision a run has. A point is a centre only
+where the gradient over all the data is zero in posterior units: the length of the Newton step there,
+$\sqrt{g^T H^{-1} g}$, is the distance to the mode in posterior standard deviations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import minimize
+from scipy.sparse.linalg import LinearOperator, cg
+
+from inbounds.exact import Likelihood, Part, flat, flattener
+from inbounds.posterior import Posterior
+from inbounds.space import Space
+from inbounds.trees import PyTree, variable_name
+
+__all__ = ["MOST_DENSE", "Mode", "find_mode"]
+
+MOST_DENSE = 2_000  # dimensions up to which Hessians are made
+NEAR = 0.1  # posterior sds from the mode at which a point is a centre
+NEARBY = (
+    1e3  # posterior sds from the mode within which the search goes from one number of the run's precision to another
+)
+FIRST_ROWS = 4_096  # of a part of the data, at least,
+ROWS_PER_NUMBER = 50  # and for each dimension
+GROWTH = 100  # rows of one part over those of the part before
+MOST_STEPS = 300  # on one part of the data, or on all of them
+STARTS = 8  # that are tried until the density is finite at one
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """The point of highest density of the proxy, or the best that was found.
+
+    Attributes:
+        theta: the point, in the precision of a run: a tree.
+        phi: the proxy of exactly that point, in double precision.
+        log_density: of the proxy there, up to a constant.
+        gradient: of the log density of the proxy, over all the data, flat.
+        hessian: of minus that log density, over all the data; None above 2,000 dimensions.
+        decrement: the distance to the mode in posterior sds; infinite where the Hessian is not positive definite.
+        found: whether this is a centre.
+        reason: a sentence that says why it is none; "" where it is one.
+        passes: how often all the data were read.
+    """
+
+    theta: PyTree
+    phi: PyTree
+    log_density: float
+    gradient: np.ndarray
+    hessian: np.ndarray | None
+    decrement: float
+    found: bool
+    reason: str
+    passes: int
+
+
+class Look(NamedTuple):
+    """Minus the log density of the proxy at a point, with its derivatives."""
+
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.value) and np.isfinite(self.gradient).all() and np.isfinite(self.hessian).all())
+
+
+def find_mode(posterior: Posterior, space: Space, init: PyTree = None, *, seed: int = 0) -> Mode:
+    """The mode of the proxy, from a part of the data first and from all of them in the end.
+
+    Args:
+        posterior: what is sampled; it has a `log_likelihood`, or no data.
+        space: how it is kept in bounds.
+        init: theta where the search begins; None: near the middle of the prior.
+        seed: of the start and of the parts of the data.
+
+    Returns:
+        The mode, or the best point that was found: `found` says which.
+
+    Raises:
+        ValueError: the posterior says gradients alone, or its density is not finite at any start.
+    """
+    if posterior.gradient is not None:
+        raise ValueError("A posterior that gives its `gradient` alone has no density whose mode could be found.")
+    surface = Surface(posterior, space, _start(posterior, space, init, seed))
+    begin = _finite_start(surface, posterior, space, init, seed)
+    if surface.dimension > MOST_DENSE:
+        return _large(surface, begin)
+    return _dense(surface, begin, seed)
+
+
+class Surface:
+    """Minus the log density of the proxy as a function of a flat phi, in double precision.
+
+    Args:
+        posterior: what is sampled.
+        space: how it is kept in bounds.
+        theta: any point inside the support, for its shapes.
+    """
+
+    def __init__(self, posterior: Posterior, space: Space, theta: PyTree):
+        self.posterior, self.space = posterior, space
+        self.likelihood = Likelihood.of(posterior, theta)
+        self.theta_like = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), theta)
+        with jax.enable_x64(True):
+            self.phi_like = jax.tree.map(np.asarray, space.unconstrain(self.theta_like))
+        self.dimension, self.unravel = flattener(self.phi_like)
+        self._map = posterior.compiled.of(_constrained, space, _Shapes.of(self.phi_like))
+        self._outer = posterior.compiled.of(_outer, posterior, space, _Shapes.of(self.phi_like))
+        self._slope = posterior.compiled.of(_slope, posterior, space, _Shapes.of(self.phi_like))
+
+    def phi_of(self, theta: PyTree) -> np.ndarray:
+        """The flat proxy of theta."""
+        with jax.enable_x64(True):
+            return flat(self.space.unconstrain(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), theta)))
+
+    def theta_of(self, phi: np.ndarray) -> PyTree:
+        """Theta of a flat proxy."""
+        with jax.enable_x64(True):
+            return jax.tree.map(np.asarray, self._map(phi))
+
+    def look(self, phi: np.ndarray, part: Part | None = None) -> Look:
+        """Value, gradient and Hessian, from a part of the data or from all of them."""
+        theta = flat(self.theta_of(phi))
+        value, gradient, hessian = self.likelihood.expansion(theta, part)
+        with jax.enable_x64(True):
+            rest, slope, curved = (np.asarray(x) for x in self._outer(phi, gradient, hessian, theta))
+        return Look(float(rest) - value, slope, (curved + curved.T) / 2)
+
+    def slope(self, phi: np.ndarray, part: Part | None = None) -> tuple[float, np.ndarray]:
+        """Value and gradient alone, for many dimensions."""
+        theta = flat(self.theta_of(phi))
+        value, gradient = self.likelihood.slope(theta, part)
+        with jax.enable_x64(True):
+            rest, slope = (np.asarray(x) for x in self._slope(phi, gradient, theta))
+        return float(rest) - value, slope
+
+    def product(self, phi: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """The Hessian over all the data times a vector, by a difference of gradients."""
+        step = 1e-4 / max(float(np.abs(vector).max()), 1e-300)
+        return (self.slope(phi + step * vector)[1] - self.slope(phi - step * vector)[1]) / (2 * step)
+
+    def names(self) -> list[str]:
+        """The variable of each number of phi."""
+        leaves = jax.tree_util.tree_leaves_with_path(self.phi_like)
+        return [variable_name(path) for path, leaf in leaves for _ in range(np.size(leaf))]
+
+    def parts(self, seed: int) -> list[Part]:
+        """Parts of the data, each larger than the one before; none where all of them are few."""
+        rows = self.posterior.num_data
+        if rows is None or self.posterior.log_likelihood is None:
+            return []
+        first = max(FIRST_ROWS, ROWS_PER_NUMBER * self.dimension)
+        sizes = []
+        while first < rows / 4:
+            sizes.append(first)
+            first *= GROWTH
+        return [self.likelihood.part(size, seed) for size in sizes]
+
+
+class _Shapes(NamedTuple):
+    """Structure and shapes of phi, which can be hashed."""
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, phi: PyTree) -> _Shapes:
+        leaves, treedef = jax.tree.flatten(phi)
+        return cls(treedef, tuple(np.shape(leaf) for leaf in leaves))
+
+    def unravel(self, phi: jax.Array) -> PyTree:
+        sizes = [math.prod(shape) for shape in self.shapes]
+        parts = jnp.split(phi, np.cumsum(sizes)[:-1]) if len(sizes) > 1 else [phi]
+        return jax.tree.unflatten(
+            self.treedef, [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        )
+
+
+def _constrained(space: Space, shapes: _Shapes, phi: jax.Array) -> PyTree:
+    return space.constrain(shapes.unravel(phi))
+
+
+def _outer(
+    posterior: Posterior, space: Space, shapes: _Shapes,
+    phi: jax.Array, gradient: jax.Array, hessian: jax.Array, theta: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
+    """Prior and Jacobian at phi, and the derivatives of all three: the likelihood by its expansion in theta."""
+
+    def rest(phi):
+        tree = shapes.unravel(phi)
+        moved = _ravel(space.constrain(tree))
+        there = posterior.log_prior(space.constrain(tree)) + space.log_abs_det_jacobian(tree)
+        return -there, moved - theta
+
+    def negative(phi):
+        other, moved = rest(phi)
+        return other - gradient @ moved - moved @ (hessian @ moved) / 2
+
+    return rest(phi)[0], jax.grad(negative)(phi), jax.hessian(negative)(phi)
+
+
+def _slope(
+    posterior: Posterior, space: Space, shapes: _Shapes, phi: jax.Array, gradient: jax.Array, theta: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    def negative(phi):
+        tree = shapes.unravel(phi)
+        moved = space.constrain(tree)
+        other = -(posterior.log_prior(moved) + space.log_abs_det_jacobian(tree))
+        return other - gradient @ (_ravel(moved) - theta), other
+
+    slope, other = jax.grad(negative, has_aux=True)(phi)
+    return other, slope
+
+
+def _ravel(tree: PyTree) -> jax.Array:
+    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+
+
+# -- where to begin -----------------------------------------------------------------------------------------------
+
+
+def _start(posterior: Posterior, space: Space, init: PyTree, seed: int) -> PyTree:
+    theta = posterior.start(jax.random.key(seed)) if init is None else init
+    theta = jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)), theta)
+    space.check(theta)
+    return theta
+
+
+def _finite_start(surface: Surface, posterior: Posterior, space: Space, init: PyTree, seed: int) -> np.ndarray:
+    """A flat phi at which the density and its derivatives are finite."""
+    part = next(iter(surface.parts(seed)), None)
+    for attempt in range(1 if init is not None else STARTS):
+        phi = surface.phi_of(_start(posterior, space, init, seed + attempt))
+        value, slope = surface.slope(phi, part) if surface.dimension > MOST_DENSE else surface.look(phi, part)[:2]
+        if np.isfinite(value) and np.isfinite(slope).all():
+            return phi
+    raise ValueError(
+        "The log density of the posterior or its gradient is not finite "
+        + ("at `init`." if init is not None else f"at any of {STARTS} starts near the middle of the prior.")
+        + " Look for log, sqrt or division of something that can be zero or negative, or give `init` where it is finite."
+    )
+
+
+# -- Newton's method with a trust region --------------------------------------------------------------------------
+
+
+def _dense(surface: Surface, phi: np.ndarray, seed: int) -> Mode:
+    """From small parts of the data to all of them."""
+    for part in surface.parts(seed):
+        phi, _, _ = _newton(lambda x, part=part: surface.look(x, part), phi, MOST_STEPS, NEAR)
+    passes = 0
+
+    def look(x: np.ndarray) -> Look:
+        nonlocal passes
+        passes += 1
+        return surface.look(x)
+
+    # The centre is a point of the run's precision, and so are the sums over the data there.
+    phi, here, why = _newton(look, phi, MOST_STEPS, NEAR, lambda x: surface.phi_of(_rounded(surface.theta_of(x))))
+    decrement = _decrement(here)
+    found = decrement <= NEAR
+    theta = _rounded(surface.theta_of(phi))  # which is phi's own, where it was found
+    return Mode(
+        theta, _shaped(surface, phi), -here.value, -here.gradient, here.hessian, decrement, found,
+        "" if found else _why_not(surface, here, decrement, why), passes,
+    )  # fmt: skip
+
+
+def _newton(
+    look: Callable[[np.ndarray], Look],
+    phi: np.ndarray,
+    most: int,
+    tolerance: float,
+    rounded: Callable[[np.ndarray], np.ndarray] = lambda x: x,
+) -> tuple[np.ndarray, Look, str]:
+    """(the point, what was seen there, why it is no minimum): steps inside a ball that grows where the model of the surface is right."""
+    phi = rounded(phi)
+    here, radius = look(phi), math.inf
+    for _ in range(most):
+        distance = _decrement(here)
+        if distance <= tolerance:
+            return phi, here, ""
+        nearby = distance < NEARBY  # further out the search may need steps that single precision cannot tell
+        scales = _scales(here.hessian)
+        values, vectors = np.linalg.eigh(scales[:, None] * here.hessian * scales)
+        slope = vectors.T @ (scales * here.gradient)
+        if math.isinf(radius) and values[0] <= 0:
+            radius = 10 * math.sqrt(len(phi))
+        while True:
+            step, predicted = _within(values, slope, radius)
+            length = float(np.linalg.norm(step))
+            if length < 1e-10 or predicted <= 1e-13 * max(1.0, abs(here.value)):
+                return phi, here, "no step downhill is left that doubles can tell"
+            there_phi = phi + scales * (vectors @ step)
+            there_phi = rounded(there_phi) if nearby else there_phi
+            there = look(there_phi)
+            gained = here.value - there.value if there.finite else -math.inf
+            if gained >= 1e-4 * predicted:
+                break
+            radius = length / 4
+            most -= 1
+            if most <= 0:
+                return phi, here, "the search did not come to an end"
+        if gained > 0.75 * predicted:
+            radius = max(radius, 4 * length)
+        elif gained < 0.25 * predicted:
+            radius = length / 2
+        phi, here = there_phi, there
+    return phi, here, "" if _decrement(here) <= tolerance else "the search did not come to an end"
+
+
+def _within(values: np.ndarray, slope: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
+    """The step in the principal axes that lowers the quadratic model most within the radius, and by how much."""
+    floor = max(1e-12 * float(np.abs(values).max()), 1e-300)
+    least = max(0.0, -float(values[0]))
+
+    def step_of(shift: float) -> np.ndarray:
+        return -slope / np.maximum(values + shift, floor)
+
+    step = step_of(least)
+    if np.linalg.norm(step) > radius:
+        low, high = least, least + float(np.linalg.norm(slope)) / radius
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if np.linalg.norm(step_of(middle)) > radius else (low, middle)
+        step = step_of(high)
+    return step, float(-(slope @ step + values @ step**2 / 2))
+
+
+def _scales(hessian: np.ndarray) -> np.ndarray:
+    """One over the root of the size of the diagonal: no unit of the data sets the precision."""
+    diagonal = np.abs(np.diag(hessian))
+    return 1 / np.sqrt(np.maximum(diagonal, max(1e-12 * float(diagonal.max(initial=0.0)), 1e-300)))
+
+
+def _decrement(look: Look) -> float:
+    """Length of the Newton step in posterior sds; infinite where the Hessian is not positive definite."""
+    if not look.finite:
+        return math.inf
+    scales = _scales(look.hessian)
+    values, vectors = np.linalg.eigh(scales[:, None] * look.hessian * scales)
+    if values[0] <= len(values) * np.finfo(float).eps * values[-1]:
+        return math.inf
+    return float(np.linalg.norm((vectors.T @ (scales * look.gradient)) / np.sqrt(values)))
+
+
+def _why_not(surface: Surface, here: Look, decrement: float, why: str) -> str:
+    names = surface.names()
+    if math.isfinite(decrement):
+        return (
+            f"no point was found at which the gradient over all the data is zero: the best one is {decrement:.3g} posterior sds from where "
+            f"it would be ({why})"
+        )
+    scales = _scales(here.hessian)
+    values, vectors = np.linalg.eigh(scales[:, None] * here.hessian * scales)
+    flattest = np.abs(vectors[:, 0])
+    worst = [names[i] for i in np.argsort(-flattest)[:3] if flattest[i] > 0.3]
+    along = ", ".join(dict.fromkeys(repr(name) for name in worst)) or repr(names[int(np.argmax(flattest))])
+    kind = "rises without end, or has a saddle," if values[0] < 0 else "is flat"
+    return f"the density of the posterior {kind} along {along}, so that it has no mode (smallest curvature {values[0]:.2g} of the largest)"
+
+
+def _rounded(theta: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)), theta)
+
+
+def _shaped(surface: Surface, phi: np.ndarray) -> PyTree:
+    leaves, treedef = jax.tree.flatten(surface.phi_like)
+    ends = np.cumsum([np.size(leaf) for leaf in leaves])[:-1]
+    parts = [part.reshape(np.shape(leaf)) for part, leaf in zip(np.split(phi, ends), leaves, strict=True)]
+    return jax.tree.unflatten(treedef, parts)
+
+
+# -- many dimensions ----------------------------------------------------------------------------------------------
+
+
+def _large(surface: Surface, phi: np.ndarray) -> Mode:
+    """By gradients alone; the distance to the mode by conjugate gradients."""
+    passes = 0
+
+    def slope(x: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal passes
+        passes += 1
+        value, gradient = surface.slope(x)
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return 1e300, np.zeros_like(x)
+        return value, gradient
+
+    found = minimize(slope, phi, jac=True, method="L-BFGS-B", options={"maxiter": 500, "maxcor": 20, "ftol": 1e-14})
+    phi = surface.phi_of(_rounded(surface.theta_of(found.x)))
+    value, gradient = surface.slope(phi)
+    size = len(phi)
+    curved = LinearOperator((size, size), matvec=lambda v: surface.product(phi, np.ravel(v)), dtype=np.float64)
+    newton, _ = cg(curved, gradient, rtol=1e-2, maxiter=50)
+    squared = float(gradient @ newton)
+    decrement = math.sqrt(squared) if squared >= 0 else math.inf
+    near = decrement <= NEAR * math.sqrt(size)  # no coordinate is far off where the whole vector is not
+    reason = "" if near else f"no point was found at which the gradient over all the data is zero: {found.message}"
+    return Mode(
+        _rounded(surface.theta_of(phi)), _shaped(surface, phi), -value, -gradient, None, decrement, near, reason, passes
+    )
