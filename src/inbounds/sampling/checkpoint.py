@@ -26,10 +26,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from inbounds.sampling.draws import Record
 from inbounds.sampling.fingerprint import NOISE, differences
 from inbounds.sampling.lock import hold
 from inbounds.sampling.program import Carry, Keys
+from inbounds.sampling.record import Record
 from inbounds.trees import PyTree
 
 

@@ -33,10 +33,11 @@ from inbounds.sampling.devices import (
     platform_of,
     to_host,
 )
-from inbounds.sampling.draws import Draws, Record, step_sizes
+from inbounds.sampling.draws import Draws
 from inbounds.sampling.interrupts import Interrupts
 from inbounds.sampling.program import Carry, Keys, Program, as_key, chunk_runner, refresh, whole_data
 from inbounds.sampling.progress import ProgressBar
+from inbounds.sampling.record import Record, step_sizes
 from inbounds.trees import PyTree
 
 if TYPE_CHECKING:

@@ -30,21 +30,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from inbounds.sampling.draws import (
-    UNREPORTED,
-    Counts,
-    Draws,
-    Record,
-    array_names,
-    phi_of,
-    statistics,
-    step_sizes,
-    theta_of,
-)
+from inbounds.sampling.conversions import phi_of, theta_of
+from inbounds.sampling.draws import Draws
 from inbounds.sampling.fingerprint import differences
 from inbounds.sampling.lock import NAME as LOCK
 from inbounds.sampling.lock import hold, local_folder
 from inbounds.sampling.program import Program, Rows
+from inbounds.sampling.record import UNREPORTED, Counts, Record, statistics, step_sizes
+from inbounds.sampling.to_arviz import array_names
 from inbounds.trees import PyTree, variable_name
 
 try:

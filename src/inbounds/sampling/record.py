@@ -1,0 +1,186 @@
+"""What gathers the draws of a run while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from inbounds.sampling.conversions import in_tiles, phi_of
+from inbounds.sampling.draws import Draws
+from inbounds.sampling.program import Program, Rows
+from inbounds.trees import PyTree
+
+UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it
+
+# Whole numbers, one per draw: written out, those of a long run of a small model would cost as much as its draws.
+Counts = range | np.ndarray
+
+
+class Record:
+    """Gathers the rows of each chunk, on the host; `store.StoredRecord` does so on disk.
+
+    Args:
+        program: what is run.
+        burn_in: first steps whose draws are not kept.
+        step_size: one number, one a chain, or the schedule.
+        num_steps: of the whole run.
+    """
+
+    def __init__(self, program: Program, burn_in: int, step_size: Any, num_steps: int):
+        self.program = program
+        self.burn_in = burn_in
+        self.step_size = step_size
+        self.num_steps = num_steps
+        self.rows: Rows | None = None  # room for all of them, of which the first `num_draws` are there
+        self.counts: list[Counts] = []  # steps done at each kept draw
+        self.kept = 0
+
+    on_disk = False
+    place = "`error.draws`"
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    @property
+    def num_draws(self) -> int:
+        """Kept so far, of each chain."""
+        return self.kept
+
+    def add(self, rows: Rows, start: int, end: int) -> None:
+        """Keep what belongs to the steps from `start` to `end`, burn-in left out."""
+        thin = self.program.thin
+        first, last = start // thin, end // thin
+        skip = max(0, self.burn_in // thin - first)
+        counts: Counts = range((first + skip + 1) * thin, last * thin + 1, thin)
+        part: Any = slice(skip, last - first)
+        if self.program.has_phases:
+            sampled = np.asarray(self.program.samples(as_array(counts)))
+            if not sampled.all():
+                part, counts = np.flatnonzero(sampled) + skip, as_array(counts)[sampled]
+        if not len(counts):
+            return
+        self.keep(jax.tree.map(lambda leaf: np.asarray(leaf)[part], rows), counts)
+
+    def keep(self, rows: Rows, counts: Counts) -> None:
+        """Put kept rows, axes (row, chain), where they belong.
+
+        That is into arrays of the size that they will have, so that there is never a second copy of all. The system gives memory to what
+        is written to.
+        """
+        if self.rows is None:
+            self.rows = self._room(rows)
+        for whole, part in zip(jax.tree.leaves(self.rows), jax.tree.leaves(rows), strict=True):
+            whole[self.kept : self.kept + len(counts)] = part
+        self.counts.append(counts)
+        self.kept += len(counts)
+
+    def _room(self, like: Rows) -> Rows:
+        """Arrays for all the draws that the run will keep."""
+        thin, at_once = self.program.thin, 2**20  # counts that a schedule is asked about
+        counts = range((self.burn_in // thin + 1) * thin, self.num_steps + 1, thin)
+        draws = len(counts)
+        if self.program.has_phases:
+            parts = (as_array(counts[i : i + at_once]) for i in range(0, draws, at_once))
+            draws = sum(int(np.count_nonzero(self.program.samples(part))) for part in parts)
+        try:
+            return jax.tree.map(lambda leaf: np.empty((draws, *leaf.shape[1:]), leaf.dtype), like)
+        except MemoryError as error:
+            size = draws * sum(leaf[0].nbytes for leaf in jax.tree.leaves(like))
+            raise MemoryError(
+                f"The {draws:,} draws of this run take {size / 1e9:,.0f} GB of memory, more than there is. Keep fewer (`thin`), "
+                "keep them on disk (`store`), or only what you need of them (`collect`)."
+            ) from error
+
+    def _kept_rows(self) -> Rows:
+        return jax.tree.map(lambda leaf: leaf[: self.kept], self.rows)
+
+    def close(self) -> None:
+        """The run is over, well or not: leave everything readable."""
+
+    def snapshot(self) -> list[np.ndarray]:
+        """What a checkpoint must hold to go on from here."""
+        if not self.counts:
+            return []
+        counts = np.concatenate([as_array(counts) for counts in self.counts])
+        self.counts = [counts]
+        return [*jax.tree.leaves(self._kept_rows()), counts]
+
+    def restore(self, snapshot: list[np.ndarray], moving: PyTree) -> None:
+        """Go on from a snapshot; `moving` has the structure of what the kernel moves."""
+        if snapshot:
+            *rows, counts = snapshot
+            nothing: Any = dict.fromkeys(self.program.kernel.reports, 0.0)
+            like = Rows(moving if self.program.keeps_draws else None, nothing)
+            self.keep(jax.tree.unflatten(jax.tree.structure(like), rows), counts)
+
+    def draws(self, num_steps: int, state: Any, collected: Any, seconds: float) -> Draws:
+        rows, phi = None, None
+        if self.counts:
+            rows = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), self._kept_rows())
+            phi = None if rows.moving is None else phi_of(self.program.kernel, rows.moving)
+        elif self.program.keeps_draws:
+            phi = self._no_draws(state)
+        return self.as_draws(phi, self._stats(rows), num_steps, state, collected, seconds)
+
+    def _no_draws(self, state: Any) -> PyTree:
+        """phi of a run that has not come to its first draw, axes (chain, 0, ...)."""
+        last = jax.eval_shape(jax.vmap(self.program.kernel.proxy), state)
+        return jax.tree.map(lambda leaf: np.zeros((leaf.shape[0], 0, *leaf.shape[1:]), leaf.dtype), last)
+
+    def as_draws(
+        self, phi: PyTree, stats: dict, num_steps: int, state: Any, collected: Any, seconds: float, theta: PyTree = None
+    ) -> Draws:
+        return Draws(
+            phi=phi,
+            stats=stats,
+            collected=collected,
+            kernel=self.program.kernel,
+            state=state,
+            num_steps=num_steps,
+            burn_in=self.burn_in,
+            thin=self.program.thin,
+            seconds=seconds,
+            stored_theta=theta,
+        )
+
+    def _stats(self, rows: Rows | None) -> dict[str, np.ndarray]:
+        chains = self.program.num_chains
+        if rows is None:
+            empty = np.zeros((chains, 0))
+            return dict.fromkeys((*UNREPORTED, "step_size"), empty)
+        return statistics(rows, (chains, self.num_draws)) | {
+            "step_size": step_sizes(self.step_size, self.counts, chains)
+        }
+
+
+def as_array(counts: Counts) -> np.ndarray:
+    """Written out after all, where a schedule is asked about them."""
+    return np.arange(counts.start, counts.stop, counts.step) if isinstance(counts, range) else counts
+
+
+def statistics(rows: Rows, shape: tuple[int, int]) -> dict[str, np.ndarray]:
+    """What is known of each draw by name, axes (chain, draw): what the kernel reports, and `UNREPORTED` for the rest."""
+    missing = {name: np.broadcast_to(value, shape) for name, value in UNREPORTED.items()}
+    return missing | {name: np.asarray(values) for name, values in rows.info.items()}
+
+
+def step_sizes(step_size: Callable | np.ndarray, counts: Sequence[Counts], chains: int, first: int = 0) -> np.ndarray:
+    """Step sizes, axes (chain, draw), of draws made after so many steps."""
+    if callable(step_size):
+        steps = np.concatenate([as_array(some) for some in counts]).astype(np.int32)
+        sizes = in_tiles(partial(_scheduled, step_size), steps[None], first)
+    else:
+        sizes = np.reshape(step_size, (-1, 1))
+    return np.broadcast_to(sizes, (chains, sum(map(len, counts))))
+
+
+@partial(jax.jit, static_argnums=0)
+def _scheduled(schedule: Callable, counts: jax.Array) -> jax.Array:
+    return jax.vmap(jax.vmap(schedule))(counts - 1)
