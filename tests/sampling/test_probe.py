@@ -61,6 +61,24 @@ def test_steps_too_large_for_the_curvature_are_noted_with_the_error_that_they_ma
 
 
 @short
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        ib.gradients.minibatch(variance="successive"),
+        ib.gradients.control_variate(center={"w": MODE}),
+        ib.gradients.svrg(every=100),
+        ib.gradients.taylor(center={"w": MODE}),
+    ],
+    ids=["successive", "control variate", "svrg", "taylor"],
+)
+def test_steps_are_judged_through_gradients_that_have_a_state(gradient):
+    kernel = ib.sgld(POSTERIOR, gradient=gradient, noise_correction=True)
+    assert steps(kernel, 1e-6, 1_000, batch_size=400)[0] == {}
+    said, _ = steps(kernel, 5e-4, 1_000, batch_size=400)
+    assert set(said) - {"not-judged"}
+
+
+@short
 @pytest.mark.parametrize("kernel", [ib.baoab, ib.sgnht])
 def test_noise_that_a_kernel_cannot_absorb_is_noted(kernel):
     said, _ = steps(kernel(POSTERIOR), 2e-5, batch_size=20, batching="replacement")
@@ -149,7 +167,9 @@ def test_a_model_that_fails_under_the_probe_loses_no_draws(monkeypatch):
 
     monkeypatch.setattr(probe, "_look", fails)
     draws = ib.sample(ib.sgld(POSTERIOR), 1e-5, 200, init={"w": MODE}, progress=False)
-    assert "ZeroDivisionError: of the model" in draws.of_steps[0].text
+    (note,) = draws.of_steps
+    assert "ZeroDivisionError: of the model" in note.text
+    assert note.loud  # nothing else would ever say that the steps of such runs are not judged
     assert draws.num_draws == 200
 
 

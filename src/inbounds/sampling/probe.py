@@ -101,12 +101,12 @@ def of_steps(program: Program, feed: Any, keys: Keys, draws: Draws, step_size: f
                 program, feed, keys, draws, names
             )
         return _frozen_too_early(program, names, found) + _judged(program, names, found, step_size)
-    except Exception as error:  # the draws are there: what a model does under a second derivative must not lose them
-        return [_unknown(f"{type(error).__name__}: {error}"[:300])]
+    except Exception as error:  # the draws must not be lost; but nobody expects this, so it is said aloud
+        return [_unknown(f"their judgement failed, please report it: {type(error).__name__}: {error}"[:400], loud=True)]
 
 
-def _unknown(why: str) -> Note:
-    return Note("not-judged", f"whether the steps were too large is not known: {why}.", loud=False)
+def _unknown(why: str, loud: bool = False) -> Note:
+    return Note("not-judged", f"whether the steps were too large is not known: {why}.", loud)
 
 
 def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
@@ -166,7 +166,7 @@ def _drifts(
     program: Program, feed: Any, keys: Keys, draws: Draws, where: np.ndarray, numbers: np.ndarray, which: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """What `_look` finds, the state of each chain serving its own draws: those of the place `which` among `_some_draws`."""
-    inner = (draws.state.estimator, draws.state.preconditioner)
+    inner = (draws.state.estimator.own, draws.state.preconditioner)
     state = jax.tree.map(lambda leaf: leaf[0], draws.state)
     like = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), program.kernel.moving(state))
     step_size = np.asarray(draws.stats["step_size"][0, -1], where.dtype)
