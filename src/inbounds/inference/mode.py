@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -259,7 +260,7 @@ def _finite_start(surface: Surface, posterior: Posterior, space: Space, init: Py
 def _dense(surface: Surface, phi: np.ndarray, seed: int) -> Mode:
     """From small parts of the data to all of them."""
     for part in surface.parts(seed):
-        phi, _, _ = _newton(lambda x, part=part: surface.look(x, part), phi, MOST_STEPS, NEAR)
+        phi, _, _ = _newton(partial(surface.look, part=part), phi, MOST_STEPS, NEAR)
     passes = 0
 
     def look(x: np.ndarray) -> Look:
