@@ -1,5 +1,7 @@
 """A NumPyro model becomes a posterior: its minibatch gradients are unbiased, its sites keep their names."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import log_density
 
 import inbounds as ib
+from inbounds.sampling import devices
 
 # Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
 pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
@@ -627,3 +630,12 @@ def test_what_changes_with_the_rows_is_no_deterministic_of_the_posterior(size):
         numpyro.deterministic("average", mean.mean())
 
     assert list(ib.from_numpyro(model, x, y).deterministics({"m": 1.0})) == ["double"]
+
+
+def test_the_data_of_a_model_are_not_divided_between_processes(monkeypatch):
+    divided = SimpleNamespace(chain=1, data=2, mesh=None, spreads=True)
+    monkeypatch.setattr(devices, "own_places", lambda mesh: [0])
+    own = ib.Posterior({"m": dist.Normal(0.0, 1.0)}, lambda theta, y: dist.Normal(theta["m"], 1.0).log_prob(y), Y)
+    devices.Layout.check(divided, own, None, 1)
+    with pytest.raises(ValueError, match=r"A NumPyro model holds all its data in every process.*Divide the chains"):
+        devices.Layout.check(divided, ib.from_numpyro(regression, X, Y), None, 1)

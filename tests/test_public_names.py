@@ -1,7 +1,9 @@
 """The public contract: the names that users write, and an import that stays light."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +79,24 @@ def test_importing_the_library_loads_no_extra():
     code = "import inbounds, sys; print(' '.join(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not HEAVY & set(modules)
+
+
+def test_no_module_asks_which_front_end_a_posterior_comes_from():
+    """What differs between them is a method of the posterior. The package alone names them, for users."""
+    source = Path(ib.__file__).parent
+    doors = source / "frontends"
+    names = {
+        name for file in doors.glob("*.py") for name in re.findall(r"^class (\w+)\(Posterior\)", file.read_text(), re.M)
+    }
+    assert names
+    asks = re.compile(
+        rf"inbounds\.frontends|inbounds import frontends|isinstance\([^)]*\b({'|'.join(sorted(names))})\b"
+    )
+    found = [
+        f"{file.relative_to(source)}: {line.strip()}"
+        for file in sorted(source.rglob("*.py"))
+        if doors not in file.parents
+        for line in file.read_text().splitlines()
+        if asks.search(line)
+    ]
+    assert found == ["__init__.py: from inbounds.frontends import from_numpyro as from_numpyro"]

@@ -9,7 +9,7 @@ from inbounds import metrics as metrics
 from inbounds import preconditioners as preconditioners
 from inbounds import transforms as transforms
 from inbounds import trees as trees
-from inbounds.from_numpyro import from_numpyro as from_numpyro
+from inbounds.frontends import from_numpyro as from_numpyro
 from inbounds.kernels import Info as Info
 from inbounds.kernels import Kernel as Kernel
 from inbounds.kernels import baoab as baoab

@@ -23,6 +23,7 @@ from scipy.special import betaln
 from inbounds import transforms as tf
 from inbounds.arguments import nearest
 from inbounds.compiled import Compiled
+from inbounds.contents import data_in_words, priors_in_words
 from inbounds.data.arrays import check_data, is_source, num_data
 from inbounds.data.spread import Spread
 from inbounds.space import is_constraint
@@ -158,6 +159,18 @@ class Posterior:
             return {}
         leaves = jax.tree_util.tree_leaves_with_path(self.data)
         return {variable_name(path) if path else "data": np.asarray(leaf) for path, leaf in leaves}
+
+    def fingerprint(self) -> dict[str, str | None]:
+        """Texts that tell the posteriors of two runs apart, the same in every process: all but the code of the model.
+
+        None stands for what each process has of its own.
+        """
+        data, priors = data_in_words(self.data), priors_in_words(self.priors)
+        return {"data": data, "priors": priors, "arguments of the model": "none"}
+
+    def whole_data_because(self) -> str | None:
+        """Why every process must hold all the data, as the beginning of a sentence; None where each may have rows of its own."""
+        return None
 
     def log_prior(self, theta: PyTree) -> jax.Array:
         """log p(theta), summed over the variables."""

@@ -18,6 +18,7 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
+from inbounds.contents import arguments_in_words, in_words, priors_in_words
 from inbounds.sampling import fingerprint
 from tests.models_for_tests import poisson_rates
 
@@ -232,25 +233,25 @@ def test_priors_are_written_in_the_same_words_by_every_process_and_for_every_typ
         "y": dist.TruncatedNormal(np.zeros(3), 1.0, low=0.0),
         "z": dist.MixtureSameFamily(dist.Categorical(np.ones(2) / 2), dist.Normal(np.zeros(2), 1.0)),
     }
-    text = fingerprint._priors(priors)
+    text = priors_in_words(priors)
     assert text.startswith(
         "x: InverseGamma[](base_dist=Gamma[](concentration=2, rate=0.1), concentration=2, rate=0.1, "
     )
-    assert text == fingerprint._priors(priors | {"x": dist.InverseGamma(jax.numpy.asarray(2.0), 0.1)})
+    assert text == priors_in_words(priors | {"x": dist.InverseGamma(jax.numpy.asarray(2.0), 0.1)})
     for name, other in {
         "y": dist.TruncatedNormal(np.zeros(3), 1.0, low=0.5),
         "z": dist.MixtureSameFamily(dist.Categorical(np.ones(2) / 2), dist.Normal(np.ones(2), 1.0)),
     }.items():
-        assert text != fingerprint._priors(priors | {name: other})
+        assert text != priors_in_words(priors | {name: other})
 
 
 def test_what_a_model_is_called_with_may_be_anything():
     names = np.array(["Oslo", "Bergen"], object)
     leaves = [names, np.float32(0.5), np.zeros((0, 3)), jax.random.key(1), np.arange(10_000), "text", None, np.int64(3)]
-    texts = [fingerprint._argument(leaf) for leaf in leaves]
-    assert texts == [fingerprint._argument(leaf) for leaf in [np.array(names.tolist(), object), *leaves[1:-1], 3]]
-    assert texts[0] != fingerprint._argument(names[::-1])
-    assert texts[3] != fingerprint._argument(jax.random.key(2))
+    texts = [arguments_in_words(((leaf,), {})) for leaf in leaves]
+    assert texts == [arguments_in_words(((leaf,), {})) for leaf in [np.array(names.tolist(), object), *leaves[1:-1], 3]]
+    assert texts[0] != arguments_in_words(((names[::-1],), {}))
+    assert texts[3] != arguments_in_words(((jax.random.key(2),), {}))
 
 
 def test_neither_nan_beyond_the_end_nor_the_type_of_a_whole_number_makes_it_another_run(tmp_path):
@@ -261,7 +262,7 @@ def test_neither_nan_beyond_the_end_nor_the_type_of_a_whole_number_makes_it_anot
     settings = dict(step_size=schedule, checkpoint=tmp_path / "c", progress=False)
     ib.sample(kernel, num_steps=1_024, init={"x": np.int64(2)}, **settings)
     assert ib.sample(kernel, num_steps=2_000, init={"x": 2}, resume=True, **settings).num_draws == 2_000
-    assert fingerprint._text(np.int32(7)) == fingerprint._text(jax.numpy.asarray(7)) == "7"
+    assert in_words(np.int32(7)) == in_words(jax.numpy.asarray(7)) == "7"
 
 
 def test_a_folder_with_checkpoints_is_not_written_to_unless_resumed(folder):

@@ -25,7 +25,6 @@ from inbounds.compiled import Compiled
 from inbounds.data.arrays import MinibatchSource, check_batch, is_source, is_stream, source_for
 from inbounds.data.spread import AXIS as DATA
 from inbounds.data.spread import SpreadRows, own_places
-from inbounds.from_numpyro import NumPyroPosterior
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree, variable_name
 
@@ -145,10 +144,11 @@ class Layout:
                 "Control variates and SVRG read all the data on one device, which a layout with data on several does not "
                 "have. Use gradient=ib.gradients.minibatch, or divide the chains only: ib.Layout(chain=...)."
             )
-        if isinstance(posterior, NumPyroPosterior) and len(own_places(self.mesh)) < self.data:
+        reason = posterior.whole_data_because()
+        if reason is not None and len(own_places(self.mesh)) < self.data:
             raise ValueError(
-                "A NumPyro model holds all its data in every process, so they cannot be divided between processes. Divide the "
-                "chains (ib.Layout(chain=...)), or write the likelihood as an ib.Posterior."
+                f"{reason}, so they cannot be divided between processes. Divide the chains (ib.Layout(chain=...)), or write the "
+                "likelihood as an ib.Posterior."
             )
 
     def source(self, posterior: Posterior, batch_size: int | None, batching: str, theta: PyTree) -> MinibatchSource:

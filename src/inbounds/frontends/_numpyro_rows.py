@@ -16,8 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from inbounds.frontends._numpyro_model import Slices, base_of
+
 if TYPE_CHECKING:
-    from inbounds.from_numpyro import NumPyroPosterior
+    from inbounds.frontends.numpyro import NumPyroPosterior
+
+__all__ = ["NoSlices", "Part", "adds_up", "candidates", "check_rows_used", "parts_of"]
 
 CLOSE = 1e-4  # two numbers are one where they differ by less than this share of the largest
 COPIED = 5e-7  # and two observations, which are copied
@@ -51,13 +55,6 @@ def parts_of(posterior: NumPyroPosterior, theta: Any, rows: Any) -> dict[tuple[s
             if isinstance(getattr(base, parameter, None), np.ndarray | jax.Array):
                 found[name, parameter] = _part(getattr(base, parameter), frames, events)
     return found
-
-
-def base_of(fn: Any) -> Any:
-    """The distribution below the wrappers that plates, masks and `to_event` put round it."""
-    while isinstance(fn, dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution):
-        fn = fn.base_dist
-    return fn
 
 
 def _part(values: Any, frames: list, events: int) -> Part:
@@ -199,29 +196,21 @@ def _refuse_places(posterior: NumPyroPosterior, key: tuple[str, str], plate: str
 # -- ordinary plates: arguments of row length -----------------------------------------------------------------------------
 
 
-class Slices(NamedTuple):
-    """How a model with ordinary plates is cut: its data plates, their size, and its arguments of that length."""
-
-    plates: frozenset[str]
-    size: int
-    arguments: tuple[str, ...]
-
-
 class NoSlices(NamedTuple):
     """Why a model cannot be cut into minibatches; None where it has no data."""
 
     reason: str | None
 
 
-def candidates(look: Any) -> list[Slices] | NoSlices:
+def candidates(called: Any) -> list[Slices] | NoSlices:
     """How a model without `subsample_size` may be cut into minibatches, likely ones first."""
-    sites = look.sites()
+    sites = called.sites()
     data = {name: site for name, site in sites.items() if not site.latent and site.kind not in ("Delta", "Unit")}
     if not data:
         return NoSlices(None)
     observed = {name: site for name, site in data.items() if site.plates}
     latent = frozenset().union(*(site.plates for site in sites.values() if site.latent))
-    sizes = {name: look.sizes[name] for site in observed.values() for name in site.plates - latent}
+    sizes = {name: called.sizes[name] for site in observed.values() for name in site.plates - latent}
     if not observed:
         return NoSlices(
             "no observed site of the model is in a plate. Put a plate around it, and pass the data as arguments of the model"
@@ -231,7 +220,7 @@ def candidates(look: Any) -> list[Slices] | NoSlices:
             f"the plate {sorted(next(iter(observed.values())).plates)[0]!r} of the data holds a latent site too: one value per "
             "datum, of which a minibatch would move only its own"
         )
-    arrays = look.arrays()
+    arrays = called.arrays()
     lengths = {x.shape[0] for x in arrays.values() if x.ndim}
     fitting = [size for size in sizes.values() if size in lengths and size > 1]
     if not fitting:
