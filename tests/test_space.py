@@ -168,3 +168,23 @@ def test_noise_of_a_symmetric_matrix_is_one_for_both_halves():
             expected += jnp.square(drift(unit) - drift(jnp.zeros((3, 3)))) * variance[row, column]
     pulled = space.pull_back_variance(phi, {"cov": variance})["cov"]
     np.testing.assert_allclose(pulled, expected, rtol=1e-4)
+
+
+def test_a_space_is_made_again_of_its_own_transforms():
+    """As the driver makes kernels: supports without a transform of ours too."""
+    others = {
+        "r": constraints.corr_matrix, "chol": constraints.corr_cholesky, "ball": constraints.l1_ball,
+        "angle": constraints.circular, "rows": constraints.independent(constraints.corr_cholesky, 1),
+    }  # fmt: skip
+    space = Space.of(SUPPORTS | others)
+    again = Space.of(SUPPORTS | others, space.transforms)
+    assert again.transforms == space.transforms
+    for name, support in (SUPPORTS | others).items():
+        assert Space.of(support, space.transforms[name]).transforms == space.transforms[name]
+
+
+def test_a_correlation_matrix_is_sampled():
+    kernel = ib.sgld(ib.Posterior({"r": dist.LKJ(3, 2.0)}))
+    draws = ib.sample(kernel, 0.1, 50, init={"r": np.eye(3)}, progress=False).theta["r"]
+    np.testing.assert_allclose(np.diagonal(draws, axis1=-2, axis2=-1), 1, rtol=1e-6)
+    assert np.linalg.eigvalsh(draws).min() > 0

@@ -254,9 +254,8 @@ def _per_support(supports: PyTree, transforms: PyTree) -> list:
     if transforms is None:
         return [None] * len(leaves)
     if isinstance(transforms, str | type) or is_transform(transforms):
-        name = transforms if isinstance(transforms, str) else getattr(transforms, "name", None)
-        if isinstance(name, str) and name not in tf.BY_NAME:
-            raise ValueError(f"Unknown transform {name!r}. Known names: {', '.join(tf.BY_NAME)}.")
+        if isinstance(transforms, str) and transforms not in tf.BY_NAME:
+            raise ValueError(f"Unknown transform {transforms!r}. Known names: {', '.join(tf.BY_NAME)}.")
         choices = [transforms if _fits(support, transforms) else None for support in leaves]
         if not any(choice is not None for choice in choices):
             tf.onto(leaves[0], transforms)  # raises: it says what fits
