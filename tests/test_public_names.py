@@ -48,6 +48,7 @@ CONTRACT = [
     "NonFiniteError",
     "UntrustworthyWarning",
     "Checkpoint",
+    "LeaveOneOut",
     "Interrupted",
     "Layout",
     "LostProcessError",

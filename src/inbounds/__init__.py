@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from inbounds.diagnostics.check import check as check
     from inbounds.kernels import baselines as baselines
     from inbounds.sampling import Checkpoint as Checkpoint
+    from inbounds.sampling.leave_one_out import LeaveOneOut as LeaveOneOut
     from inbounds.tuning import tune as tune
 
 __getattr__, __dir__ = imported_later(
     __name__,
     {
         "Checkpoint": "inbounds.sampling.checkpoint",
+        "LeaveOneOut": "inbounds.sampling.leave_one_out",
         "baselines": "inbounds.kernels.baselines",
         "diagnostics": "inbounds.diagnostics",
         "models": "inbounds.models",

@@ -54,6 +54,13 @@ def convergence(draws: np.ndarray) -> Convergence:
     return Convergence(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
+def ess_of_means(draws: np.ndarray) -> np.ndarray:
+    """Effective sample sizes for means: of the draws themselves, and not of their ranks; axes (chain, draw, number)."""
+    if draws.shape[1] < FEWEST:
+        return np.full(draws.shape[2], np.nan)
+    return _effective(_halves(np.ascontiguousarray(np.moveaxis(draws, -1, 0), np.float64)))[0]
+
+
 def _of_block(draws: np.ndarray) -> Convergence:
     draws = np.ascontiguousarray(np.moveaxis(draws, -1, 0), np.float64)
     bad = ~np.isfinite(draws).all(axis=(1, 2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,10 @@ from inbounds.sampling.to_arviz import array_names, data_tree
 from inbounds.space import is_constraint
 from inbounds.transforms.supports import bounds
 from inbounds.trees import PyTree, variable_name
+
+if TYPE_CHECKING:
+    from inbounds.posterior import Posterior
+    from inbounds.sampling.leave_one_out import LeaveOneOut
 
 QUICK_NUMBERS = 2**19  # of draws that are judged at the end of a run
 QUICK_DRAWS = 2_048  # per chain, where there are more numbers
@@ -74,6 +78,11 @@ class Draws:
     @property
     def num_draws(self) -> int:
         return self.stats["gradient_norm"].shape[1]
+
+    @property
+    def posterior(self) -> Posterior:
+        """What was sampled."""
+        return self.kernel.posterior
 
     def log_theta(self) -> PyTree:
         """log(theta - lower end), from phi: right also where theta itself is below the smallest float."""
@@ -133,6 +142,22 @@ class Draws:
     def summary(self) -> Summary:
         """Mean, sd, quantiles, effective sample sizes (bulk and tail) and R-hat of every number, and what `warnings` says."""
         return summarise(self)
+
+    def loo(self, *, batch_rows: int | None = None, progress: bool = True) -> LeaveOneOut:
+        """Leave-one-out cross-validation by Pareto-smoothed importance sampling: how well the model predicts rows that it has not seen.
+
+        The rows are looked at slice by slice, so that memory does not grow with them: about 0.5 GB, and three numbers per row.
+
+        Args:
+            batch_rows: rows at once; None: as many as memory is meant for.
+            progress: whether to show a bar.
+
+        Warns:
+            UntrustworthyWarning: Pareto k of some rows is too large.
+        """
+        from inbounds.sampling.leave_one_out import leave_one_out
+
+        return leave_one_out(self, batch_rows, progress)
 
     def warnings(self) -> list[str]:
         """What a careful reader should know of these draws: nothing, for a healthy run. Each note names its section of `docs/warnings.md`."""

@@ -15,17 +15,18 @@ class ProgressBar:
     """A bar with steps a second and the time left.
 
     Args:
-        total, done: steps.
+        total, done: steps, or what `unit` says.
         show: whether it is wanted; in a pipe or a file there is none all the same.
         description: in front of it.
         at_once: or only after half a second, since a run that is over by then needs none. Before the first run of a program
             there is its compilation to wait for.
+        unit: what is counted.
     """
 
-    def __init__(self, total: int, done: int, show: bool, description: str, at_once: bool = True):
+    def __init__(self, total: int, done: int, show: bool, description: str, at_once: bool = True, unit: str = "step"):
         in_notebook = "ipykernel" in sys.modules
         self.visible = show and (in_notebook or sys.stderr.isatty())
-        self.options = {"total": total, "desc": description, "unit": "step", "unit_scale": True, "leave": False}
+        self.options = {"total": total, "desc": description, "unit": unit, "unit_scale": True, "leave": False}
         self.done = done
         self.began = time.perf_counter()
         self.bar: Any = tqdm(initial=done, **self.options) if self.visible and at_once else None
