@@ -14,7 +14,7 @@ import pytest
 
 import inbounds as ib
 from inbounds.kernels import kernel_factory
-from inbounds.kernels.base import Info
+from inbounds.kernels._base import Info
 from inbounds.space import Space
 from tests.models_for_tests import compilations
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from inbounds import models as models
     from inbounds import schedules as schedules
     from inbounds import tuning as tuning
-    from inbounds.diagnostics.check import check as check
+    from inbounds.diagnostics._check import check as check
     from inbounds.kernels import baselines as baselines
     from inbounds.sampling import Checkpoint as Checkpoint
     from inbounds.sampling.leave_one_out import LeaveOneOut as LeaveOneOut
@@ -49,7 +49,7 @@ __getattr__, __dir__ = imported_later(
         "models": "inbounds.models",
         "schedules": "inbounds.schedules",
         "tuning": "inbounds.tuning",
-        "check": "inbounds.diagnostics.check",
+        "check": "inbounds.diagnostics._check",
         "tune": "inbounds.tuning",
     },
 )

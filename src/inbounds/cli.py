@@ -345,7 +345,7 @@ def check_command(
 
     Prints a checklist with a remedy a line. The exit status is 1 where something is a problem.
     """
-    from inbounds.diagnostics.check import check
+    from inbounds.diagnostics._check import check
     from inbounds.posterior import Posterior
 
     found = load_object(posterior)

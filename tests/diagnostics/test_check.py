@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 import inbounds as ib
 from experiments.targets import TARGETS
 from inbounds.diagnostics import stationary
-from inbounds.diagnostics.check import EDGES, _edge, _transforms
+from inbounds.diagnostics._check import EDGES, _edge, _transforms
 from tests.models_for_tests import linear_regression, noisy
 
 # Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.

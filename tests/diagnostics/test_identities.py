@@ -9,7 +9,7 @@ import pytest
 import inbounds as ib
 from experiments.targets import TARGETS
 from inbounds.diagnostics import stationary
-from inbounds.diagnostics.identities import proxy_scores, standard_error
+from inbounds.diagnostics._identities import proxy_scores, standard_error
 from inbounds.gradients import full_gradient
 from tests.models_for_tests import linear_regression, noisy
 

@@ -8,8 +8,8 @@ import pytest
 from numpyro.distributions import constraints
 
 import inbounds as ib
-from inbounds.kernels.baselines.bounded import Bounds
-from inbounds.kernels.baselines.mirror import fold
+from inbounds.kernels.baselines._bounded import Bounds
+from inbounds.kernels.baselines._mirror import fold
 
 # Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
 pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")

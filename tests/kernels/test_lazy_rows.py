@@ -10,7 +10,7 @@ from numpyro.distributions import constraints
 import inbounds as ib
 from inbounds import trees
 from inbounds.data.ratings import Ratings
-from inbounds.kernels.lazy_rows import _noise_shapes
+from inbounds.kernels._lazy_rows import _noise_shapes
 from inbounds.models.factors import FactorModel
 from tests.models_for_tests import on_cpus
 

@@ -11,7 +11,7 @@ from numpyro.distributions import constraints
 
 import inbounds as ib
 from inbounds.data.arrays import Epochs
-from inbounds.kernels.base import Info, Kernel, kernel_factory
+from inbounds.kernels._base import Info, Kernel, kernel_factory
 from inbounds.sampling import driver
 from inbounds.space import Space
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
-from inbounds.kernels.base import Kernel
+from inbounds.kernels._base import Kernel
 from inbounds.kernels.recursion import Recursion, UnstableError
 
 __all__ = ["Prediction", "UnstableError", "predict", "stationary_covariance"]

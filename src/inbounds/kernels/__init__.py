@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from inbounds.kernels.baoab import baoab as baoab
-from inbounds.kernels.base import Info as Info
-from inbounds.kernels.base import Kernel as Kernel
-from inbounds.kernels.base import kernel_factory as kernel_factory
-from inbounds.kernels.lazy_rows import lazy_rows as lazy_rows
-from inbounds.kernels.leimkuhler_matthews import leimkuhler_matthews as leimkuhler_matthews
-from inbounds.kernels.sgld import sgld as sgld
-from inbounds.kernels.sgnht import sgnht as sgnht
+from inbounds.kernels._baoab import baoab as baoab
+from inbounds.kernels._base import Info as Info
+from inbounds.kernels._base import Kernel as Kernel
+from inbounds.kernels._base import kernel_factory as kernel_factory
+from inbounds.kernels._lazy_rows import lazy_rows as lazy_rows
+from inbounds.kernels._leimkuhler_matthews import leimkuhler_matthews as leimkuhler_matthews
+from inbounds.kernels._sgld import sgld as sgld
+from inbounds.kernels._sgnht import sgnht as sgnht
 from inbounds.later import imported_later
 
 if TYPE_CHECKING:

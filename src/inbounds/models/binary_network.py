@@ -21,7 +21,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from inbounds.kernels import baoab, baselines, leimkuhler_matthews, sgld
-from inbounds.kernels.base import Kernel
+from inbounds.kernels._base import Kernel
 from inbounds.models.estimator import Estimator, is_interactive, is_whole, scikit_learns
 from inbounds.models.packed import PackedNetworks
 from inbounds.posterior import Posterior

@@ -24,7 +24,7 @@ import scipy.sparse
 from inbounds import schedules
 from inbounds.data.ratings import Ratings, load_ratings
 from inbounds.kernels import leimkuhler_matthews, sgld
-from inbounds.kernels.base import Kernel
+from inbounds.kernels._base import Kernel
 from inbounds.models.estimator import Estimator, is_interactive, is_whole, scikit_learns, tuples
 from inbounds.models.factors import CENTRE, LIKELIHOODS, FactorModel
 from inbounds.posterior import Posterior

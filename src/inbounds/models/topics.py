@@ -23,7 +23,7 @@ import scipy.sparse
 
 from inbounds.data.bag_of_words import BagOfWords
 from inbounds.kernels import baoab, baselines, leimkuhler_matthews, sgld
-from inbounds.kernels.base import Kernel
+from inbounds.kernels._base import Kernel
 from inbounds.models.estimator import Transformer, is_whole
 from inbounds.posterior import Posterior
 from inbounds.sampling import sample

@@ -9,7 +9,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from inbounds.kernels.base import Kernel
+from inbounds.kernels._base import Kernel
 from inbounds.trees import PyTree
 
 TILE_NUMBERS = 2**16  # turned from phi to theta in one call,

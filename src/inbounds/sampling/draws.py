@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds.display import escape
-from inbounds.kernels.base import Kernel
+from inbounds.kernels._base import Kernel
 from inbounds.sampling import verdict
 from inbounds.sampling.convergence import Convergence, convergence
 from inbounds.sampling.conversions import of_all_draws, theta_of
 from inbounds.sampling.summary import Summary, labels, summarise
 from inbounds.sampling.to_arviz import array_names, data_tree
 from inbounds.space import is_constraint
-from inbounds.transforms.supports import bounds
+from inbounds.transforms._supports import bounds
 from inbounds.trees import PyTree, variable_name
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from inbounds import trees
 from inbounds.arguments import whole_number
 from inbounds.data.arrays import Held, is_source, is_stream, source_for
 from inbounds.data.spread import SpreadRows
-from inbounds.kernels.base import Kernel, as_parameters
+from inbounds.kernels._base import Kernel, as_parameters
 from inbounds.noise import PARITY, ROTATIONS, threefry
 from inbounds.sampling import health, probe, verdict
 from inbounds.sampling.collect import as_collector

@@ -22,7 +22,7 @@ from jax import lax
 
 from inbounds import trees
 from inbounds.data.arrays import MinibatchSource, is_source
-from inbounds.kernels.base import Kernel
+from inbounds.kernels._base import Kernel
 from inbounds.noise import normal
 from inbounds.sampling import fused
 from inbounds.sampling.collect import Collector

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from inbounds.diagnostics.identities import proxy_scores, proxy_space
+from inbounds.diagnostics._identities import proxy_scores, proxy_space
 
 __all__ = ["Stein", "imq_stein_matrix", "stein_discrepancy"]
 

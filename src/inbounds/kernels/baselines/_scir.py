@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels.base import Info, Kernel, check_arguments, kernel_factory
+from inbounds.kernels._base import Info, Kernel, check_arguments, kernel_factory
 from inbounds.posterior import Posterior, base_of, is_distribution
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import gradients, trees
-from inbounds.kernels.base import (
+from inbounds.kernels._base import (
     Info,
     Kernel,
     ProxyGradient,

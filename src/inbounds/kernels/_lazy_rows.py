@@ -11,7 +11,7 @@ from numpyro.distributions import ExpandedDistribution
 
 from inbounds import gradients, trees
 from inbounds.data.arrays import is_source
-from inbounds.kernels.base import Info, Kernel, as_preconditioner, check_arguments, kernel_factory
+from inbounds.kernels._base import Info, Kernel, as_preconditioner, check_arguments, kernel_factory
 from inbounds.posterior import Posterior, is_distribution
 from inbounds.space import Space
 from inbounds.trees import PyTree

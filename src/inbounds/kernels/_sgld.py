@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from inbounds import gradients, trees
-from inbounds.kernels.base import (
+from inbounds.kernels._base import (
     Info,
     Kernel,
     ProxyGradient,

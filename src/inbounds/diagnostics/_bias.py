@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from inbounds.diagnostics.identities import standard_error
+from inbounds.diagnostics._identities import standard_error
 from inbounds.display import html_table, text_table
-from inbounds.kernels.base import Kernel
+from inbounds.kernels._base import Kernel
 from inbounds.sampling import sample
 
 __all__ = ["StepBias", "bias_of"]

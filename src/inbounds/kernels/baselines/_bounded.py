@@ -11,7 +11,7 @@ import numpy as np
 
 from inbounds import transforms as tf
 from inbounds import trees
-from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_arguments
+from inbounds.kernels._base import Info, Kernel, ProxyGradient, check_arguments
 from inbounds.posterior import Posterior
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree

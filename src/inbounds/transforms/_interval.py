@@ -15,7 +15,7 @@ from jax import Array
 from numpyro.distributions import constraints
 
 from . import special
-from .base import Elementwise, Parameter, _is, as_float, evaluation_end, like, next_inside, parameter, with_tangent
+from ._base import Elementwise, Parameter, _is, as_float, evaluation_end, like, next_inside, parameter, with_tangent
 
 
 def _distance(p: Array) -> Array:

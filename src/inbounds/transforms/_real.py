@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpyro.distributions import constraints
 
-from .base import Elementwise, as_float
+from ._base import Elementwise, as_float
 
 
 class Identity(Elementwise):

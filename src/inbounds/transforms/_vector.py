@@ -11,8 +11,8 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.distributions import transforms as numpyro_transforms
 
-from .base import Transform, as_float, edge_floor
-from .positive import Softplus
+from ._base import Transform, as_float, edge_floor
+from ._positive import Softplus
 
 SOFTPLUS = Softplus()
 

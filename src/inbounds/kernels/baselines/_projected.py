@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from inbounds import gradients
-from inbounds.kernels.base import Kernel, kernel_factory
-from inbounds.kernels.baselines.bounded import bounded_kernel
+from inbounds.kernels._base import Kernel, kernel_factory
+from inbounds.kernels.baselines._bounded import bounded_kernel
 from inbounds.posterior import Posterior
 
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from inbounds import gradients
-from inbounds.kernels.base import Kernel, kernel_factory
-from inbounds.kernels.baselines.bounded import Bounds, bounded_kernel, is_finite_end
+from inbounds.kernels._base import Kernel, kernel_factory
+from inbounds.kernels.baselines._bounded import Bounds, bounded_kernel, is_finite_end
 from inbounds.posterior import Posterior
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels.base import Info, Kernel, check_arguments, kernel_factory
-from inbounds.kernels.baselines.bounded import bounds_of
-from inbounds.kernels.baselines.mirror import fold
+from inbounds.kernels._base import Info, Kernel, check_arguments, kernel_factory
+from inbounds.kernels.baselines._bounded import bounds_of
+from inbounds.kernels.baselines._mirror import fold
 from inbounds.posterior import Posterior
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree

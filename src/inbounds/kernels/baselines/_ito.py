@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels.base import Info, Kernel, ProxyGradient, check_arguments, kernel_factory
-from inbounds.kernels.baselines.bounded import bounds_of
+from inbounds.kernels._base import Info, Kernel, ProxyGradient, check_arguments, kernel_factory
+from inbounds.kernels.baselines._bounded import bounds_of
 from inbounds.posterior import Posterior
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree

@@ -15,7 +15,7 @@ from jax import Array
 from numpyro.distributions import constraints
 
 from . import special
-from .base import (
+from ._base import (
     Elementwise,
     Parameter,
     _is,

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from inbounds import gradients
-from inbounds.kernels.base import Kernel, check_arguments, kernel_factory
-from inbounds.kernels.baselines.bounded import Bounds, bounded_kernel, bounds_of, is_finite_end
-from inbounds.kernels.baselines.mirror import fold
+from inbounds.kernels._base import Kernel, check_arguments, kernel_factory
+from inbounds.kernels.baselines._bounded import Bounds, bounded_kernel, bounds_of, is_finite_end
+from inbounds.kernels.baselines._mirror import fold
 from inbounds.posterior import Posterior
 
 

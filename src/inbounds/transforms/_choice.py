@@ -2,12 +2,12 @@
 
 import inspect
 
-from .base import Transform
-from .interval import Arctan, Probit, Sigmoid, Softsign
-from .positive import ICLL, Exp, IntegratedProbit, Softplus
-from .real import Identity
-from .supports import ends, family_of, unwrap
-from .vector import OTHERS, LogRatios, Softmax, StickBreaking, bijection_of
+from ._base import Transform
+from ._interval import Arctan, Probit, Sigmoid, Softsign
+from ._positive import ICLL, Exp, IntegratedProbit, Softplus
+from ._real import Identity
+from ._supports import ends, family_of, unwrap
+from ._vector import OTHERS, LogRatios, Softmax, StickBreaking, bijection_of
 
 # The transforms that fit each kind of support, the default first.
 FAMILIES = {
