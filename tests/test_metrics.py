@@ -95,14 +95,16 @@ def test_noise_correction_in_a_metric_holds_where_the_diagonal_one_fails(correla
     assert sds > 0.08
 
 
-@pytest.mark.parametrize("step_size", [0.1, 0.5])
-def test_gaussians_are_sampled_exactly_at_any_step_size(step_size, optimised):
-    """With noise that takes 0.3 of what is injected, by a known law: the amplitude knows that the curvature is 1."""
+@pytest.mark.parametrize(
+    ("make", "step_size"), [(ib.leimkuhler_matthews, 0.1), (ib.leimkuhler_matthews, 0.5), (ib.baoab, 0.5)]
+)
+def test_gaussians_are_sampled_exactly_at_any_step_size(make, step_size, optimised):
+    """With noise that takes 0.3 of what is injected (of `baoab`, 0.6): the amplitude knows that the curvature is 1."""
     posterior, mean, covariance = regression(0.9)
     center = {"b": mean.astype(np.float32)}
     batch = int(step_size / 0.6 * ROWS)  # so that step size times noise / 2 is 0.3
     metric = ib.metrics.laplace(posterior, center, batch_size=batch)
-    kernel = ib.leimkuhler_matthews(posterior, metric=metric, noise_correction=True)
+    kernel = make(posterior, metric=metric, noise_correction=True)
     run = dict(num_steps=4_000, burn_in=200, batch_size=batch, num_chains=4, progress=False, init=center)
     _, sds, correlations = law(ib.sample(kernel, step_size, **run), mean, covariance)
     assert sds < 0.05  # uncorrected: 14% too wide; without knowing the curvature 5% at the larger step
@@ -201,13 +203,14 @@ def test_the_curvature_of_all_the_data_is_summed_once():
     [
         (lambda p, m: ib.sgld(p, metric=m, preconditioner={"b": 1.0}), "excludes `preconditioner`"),
         (lambda p, m: ib.sgld(p, metric="dense"), "must be one of ib.metrics"),
+        (lambda p, m: ib.sgnht(p, metric=m), "one thermostat for all coordinates"),
         (
             lambda p, m: ib.sample(ib.sgld(p, metric=m, noise_correction=1.0), 0.1, 10, batch_size=50),
             "let the noise be estimated",
         ),
         (lambda p, m: ib.metrics.laplace(p, {"b": jnp.full(3, 50.0), "s": 80.0}), "not positive definite"),
     ],
-    ids=["preconditioner", "no metric", "known variance", "no mode"],
+    ids=["preconditioner", "no metric", "thermostat", "known variance", "no mode"],
 )
 def test_what_a_metric_cannot_do_is_refused(call, message):
     posterior, theta = positive_regression()

@@ -63,8 +63,9 @@ def baoab(
         posterior: what is sampled.
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         friction: $\gamma$.
-        noise_correction: subtract $c^2 h^2 V$ from the variance $1 - c^2$ of the O step, coordinate by coordinate; as for `sgld`.
-            It has room for it where $h^2 V$ is below $2 \gamma h$ or so. What is left is of first order in the noise.
+        noise_correction: subtract $h^2 (1 + c)^2 V / 4$ from the variance $1 - c^2$ of the O step, coordinate by coordinate; as for
+            `sgld`. It has room for it where $h V$ is below $2 \gamma$ or so. In a metric the curvature is known to be 1, and $h^2 (1 + c)^2 V
+            / (4 - h^2)$ is subtracted: Gaussians are then sampled exactly.
         preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one, in which no
             variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         metric: $c$ and $L$ of $\varphi = c + L z$, such as `ib.metrics.laplace(posterior, center)` makes: the equations above are then
@@ -79,6 +80,14 @@ def baoab(
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
     check_metric(metric, preconditioner)
     precondition = one_step_late(as_preconditioner(preconditioner))
+    curvature = 0.0 if metric is None else 1.0
+
+    def taken(h, keep):
+        """What the gradient's noise adds to the variance of phi, in terms of that of the O step: solved for on a Gaussian of this curvature.
+
+        The noise kicks once, before and after it moves, and the O step moves only after: so it is not the noise's share of the velocity.
+        """
+        return (h * (1 + keep)) ** 2 / (4 - curvature * h**2)
 
     def init(theta):
         phi = space.unconstrain(theta)
@@ -95,7 +104,7 @@ def baoab(
         # The mass enters as a change of units: everything below moves phi / sqrt(M) with unit mass.
         unit = jax.tree.map(jnp.ones_like, state.phi) if scale is None else jax.tree.map(jnp.sqrt, scale)
         injected = injected_noise(
-            lambda m: (1 - keep**2) * temperature, lambda m: (keep * h) ** 2 * m, scale, state.variance, like=state.phi
+            lambda m: (1 - keep**2) * temperature, lambda m: taken(h, keep) * m, scale, state.variance, like=state.phi
         )
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, state.velocity, unit, state.drift)
         phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, state.phi, unit, velocity)
@@ -113,8 +122,8 @@ def baoab(
     def recursion(step_size, hessian, noise, scale):
         h = np.sqrt(2 * step_size)
         keep = np.exp(-friction * h)
-        taken = proxy_gradient.corrects * (keep * h) ** 2 * scale * np.diag(noise)
-        amplitude = amplitude_left((1 - keep**2) * temperature, taken)
+        of_noise = proxy_gradient.corrects * taken(h, keep) * scale * np.diag(noise)
+        amplitude = amplitude_left((1 - keep**2) * temperature, of_noise)
         return underdamped(h, keep, amplitude, hessian, noise, scale, temperature)
 
     return kernel_on_proxy("baoab", posterior, proxy_gradient, precondition, init, update, recursion=recursion)

@@ -42,6 +42,7 @@ def sgnht(
     friction: float = 1.0,
     thermal_mass: float = 1.0,
     preconditioner: Any = None,
+    metric: Any = None,
     temperature: float = 1.0,
     gradient: Any = gradients.minibatch,
 ) -> Kernel:
@@ -62,12 +63,18 @@ def sgnht(
         thermal_mass: $\mu$: how slowly the thermostat answers.
         preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one, in which no
             variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
+        metric: refused: the one thermostat cools every coordinate alike, and in a metric their noise differs.
         temperature: $T$; 1 samples the posterior.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_arguments(posterior, temperature)
     if not friction > 0 or not thermal_mass > 0:
         raise ValueError(f"`friction` and `thermal_mass` must be positive; got {friction} and {thermal_mass}.")
+    if metric is not None:
+        raise ValueError(
+            "sgnht has one thermostat for all coordinates, and in a metric the gradient noise of each is another: the sds would be wrong in "
+            "both directions. Take ib.leimkuhler_matthews or ib.baoab with `metric` and noise_correction=True, or leave `metric` out."
+        )
     space = Space.of(posterior.supports, transforms)
     proxy_gradient = ProxyGradient(posterior, space, gradient, False, temperature)
     precondition = one_step_late(as_preconditioner(preconditioner))
