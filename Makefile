@@ -7,7 +7,7 @@ OUT ?= out/demo
 # Two workers: the tests are compiled programs of one core each.
 WORKERS ?= 2
 
-.PHONY: demo test lowest lint bench fuzz clean
+.PHONY: demo test lowest lint dist bench fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/python -m experiments demo --out $(OUT)
@@ -24,6 +24,12 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The wheel and the sdist, each installed and tried in fresh environments of the oldest and the newest Python that is found.
+dist: $(VENV)/installed
+	rm -rf dist
+	$(BIN)/python -m build --quiet --outdir dist
+	$(BIN)/python release/check.py dist
 
 fuzz: $(VENV)/installed
 	$(BIN)/python tests/fuzz/run.py --inputs 100000
