@@ -1,5 +1,7 @@
 """The public contract: the names that users write, and an import that stays light."""
 
+import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -74,6 +76,63 @@ def test_every_name_of_the_contract_is_there(name):
     for part in name.split("."):
         found = getattr(found, part)
     assert found is not None
+
+
+NAMESPACES = [
+    "inbounds",
+    "inbounds.data",
+    "inbounds.diagnostics",
+    "inbounds.gradients",
+    "inbounds.kernels",
+    "inbounds.kernels.baselines",
+    "inbounds.models",
+    "inbounds.preconditioners",
+    "inbounds.sampling",
+    "inbounds.sampling.collect",
+    "inbounds.schedules",
+    "inbounds.transforms",
+    "inbounds.tuning",
+]
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_completion_lists_public_names_and_no_others(name):
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(module.__all__)
+    assert all(getattr(module, listed) is not None for listed in module.__all__)
+    assert not [listed for listed in module.__all__ if listed.startswith("_") and listed != "__version__"]
+
+
+def test_a_name_that_a_package_hands_on_is_listed():
+    """`from ... import x as x` in a package says that x is public. What is listed nowhere is not."""
+    inner = {"inbounds": {"trees"}, "inbounds.transforms": {"BY_NAME", "is_vector"}}
+    for name in NAMESPACES:
+        module = importlib.import_module(name)
+        if module.__file__.endswith("__init__.py"):
+            tree = ast.parse(Path(module.__file__).read_text())
+            aliases = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
+            handed_on = {alias.name for alias in aliases if alias.asname == alias.name}
+            assert handed_on - set(module.__all__) == inner.get(name, set()), name
+
+
+@pytest.mark.parametrize(
+    ("module", "misspelt", "meant"),
+    [
+        ("inbounds", "leimkuhler_mathews", "leimkuhler_matthews"),
+        ("inbounds", "posterior_", "Posterior"),
+        ("inbounds.transforms", "SoftPlus", "Softplus"),
+        ("inbounds.gradients", "control_variates", "control_variate"),
+        ("inbounds.models", "BayesianNmf", "BayesianNMF"),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_nearest(module, misspelt, meant):
+    with pytest.raises(AttributeError, match=rf"has no attribute '{misspelt}'\. Did you mean '{meant}'\?"):
+        getattr(importlib.import_module(module), misspelt)
+
+
+def test_what_resembles_nothing_is_answered_with_nothing():
+    with pytest.raises(AttributeError, match=r"has no attribute 'zzzz'\.$"):
+        ib.zzzz  # noqa: B018
 
 
 def test_importing_the_library_loads_no_extra():

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from inbounds import display as display  # isort: skip  # before what imports NumPyro: see its bars
 from inbounds import data as data
 from inbounds import gradients as gradients
+from inbounds import kernels as kernels
 from inbounds import metrics as metrics
 from inbounds import preconditioners as preconditioners
 from inbounds import transforms as transforms
@@ -17,7 +18,7 @@ from inbounds.kernels import lazy_rows as lazy_rows
 from inbounds.kernels import leimkuhler_matthews as leimkuhler_matthews
 from inbounds.kernels import sgld as sgld
 from inbounds.kernels import sgnht as sgnht
-from inbounds.later import imported_later
+from inbounds.namespaces import namespace
 from inbounds.posterior import Posterior as Posterior
 from inbounds.sampling import Draws as Draws
 from inbounds.sampling import Interrupted as Interrupted
@@ -39,18 +40,56 @@ if TYPE_CHECKING:
     from inbounds.sampling.leave_one_out import LeaveOneOut as LeaveOneOut
     from inbounds.tuning import tune as tune
 
-__getattr__, __dir__ = imported_later(
-    __name__,
-    {
-        "Checkpoint": "inbounds.sampling.checkpoint",
-        "LeaveOneOut": "inbounds.sampling.leave_one_out",
-        "baselines": "inbounds.kernels.baselines",
-        "diagnostics": "inbounds.diagnostics",
-        "models": "inbounds.models",
-        "schedules": "inbounds.schedules",
-        "tuning": "inbounds.tuning",
-        "check": "inbounds.diagnostics._check",
-        "tune": "inbounds.tuning",
-    },
-)
 __version__ = "0.1.0"
+__all__ = [
+    "Checkpoint",
+    "Draws",
+    "Info",
+    "Interrupted",
+    "Kernel",
+    "Layout",
+    "LeaveOneOut",
+    "LostProcessError",
+    "NonFiniteError",
+    "Posterior",
+    "UntrustworthyWarning",
+    "__version__",
+    "baoab",
+    "baselines",
+    "check",
+    "collect",
+    "data",
+    "diagnostics",
+    "display",
+    "from_numpyro",
+    "gradients",
+    "kernels",
+    "lazy_rows",
+    "leimkuhler_matthews",
+    "metrics",
+    "models",
+    "preconditioners",
+    "sample",
+    "schedules",
+    "sgld",
+    "sgnht",
+    "transforms",
+    "tune",
+    "tuning",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(
+        __name__,
+        {
+            "Checkpoint": "inbounds.sampling.checkpoint",
+            "LeaveOneOut": "inbounds.sampling.leave_one_out",
+            "baselines": "inbounds.kernels.baselines",
+            "diagnostics": "inbounds.diagnostics",
+            "models": "inbounds.models",
+            "schedules": "inbounds.schedules",
+            "tuning": "inbounds.tuning",
+            "check": "inbounds.diagnostics._check",
+            "tune": "inbounds.tuning",
+        },
+    )

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,8 +30,23 @@ from inbounds import trees
 from inbounds.data.arrays import is_stream
 from inbounds.data.spread import Spread
 from inbounds.exact import Curvature, flattener
+from inbounds.namespaces import namespace
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree
+
+__all__ = [
+    "Gradient",
+    "GradientEstimator",
+    "control_variate",
+    "full_gradient",
+    "full_likelihood_gradient",
+    "minibatch",
+    "svrg",
+    "taylor",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(__name__)
 
 
 class Gradient(NamedTuple):

@@ -10,14 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
+from inbounds.namespaces import namespace
 from inbounds.trees import PyTree, is_traced, spread, variable_name
+
+__all__ = [
+    "Preconditioner",
+    "RMSprop",
+    "one_step_late",
+    "rmsprop",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(__name__)
 
 
 class Preconditioner(Protocol):

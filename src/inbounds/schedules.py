@@ -3,10 +3,17 @@ r"""Step sizes that change along a run: functions of the step number. Any Optax 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+
+from inbounds.namespaces import namespace
+
+__all__ = ["constant", "cyclical", "polynomial_decay", "settling"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(__name__)
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,28 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
 
+from inbounds.namespaces import namespace
 from inbounds.sampling.interrupts import end_like_ctrl_c
 
-__all__ = ["Integer", "LogUniform", "StorageError", "TuningInterrupted", "TuningResult", "Uniform", "tune"]
+__all__ = [
+    "Integer",
+    "LogUniform",
+    "NothingFoundError",
+    "StorageError",
+    "TuningInterrupted",
+    "TuningResult",
+    "Uniform",
+    "tune",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(__name__)
+
 
 _EDGE = 0.05  # an optimum this close to an end, as a share of the range, is at the edge
 SIGN_SECONDS = 10.0  # between two signs of life of a running trial

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from inbounds.data.arrays import Generated as Generated
 from inbounds.data.stream import Stream as Stream
 from inbounds.data.stream import stream as stream
-from inbounds.later import imported_later
+from inbounds.namespaces import namespace
 
 if TYPE_CHECKING:
     from inbounds.data import catalog as catalog
@@ -19,18 +19,35 @@ if TYPE_CHECKING:
     from inbounds.data.ratings import write_dat as write_dat
     from inbounds.data.spread import balanced_numbering as balanced_numbering
 
-__getattr__, __dir__ = imported_later(
-    __name__,
-    {
-        "catalog": "inbounds.data.catalog",
-        "images": "inbounds.data.images",
-        "synthetic_digits": "inbounds.data.digits",
-        "MOVIELENS_SHAPES": "inbounds.data.generated_ratings",
-        "generate_ratings": "inbounds.data.generated_ratings",
-        "Ratings": "inbounds.data.ratings",
-        "RatingsSplit": "inbounds.data.ratings",
-        "load_ratings": "inbounds.data.ratings",
-        "write_dat": "inbounds.data.ratings",
-        "balanced_numbering": "inbounds.data.spread",
-    },
-)
+__all__ = [
+    "MOVIELENS_SHAPES",
+    "Generated",
+    "Ratings",
+    "RatingsSplit",
+    "Stream",
+    "balanced_numbering",
+    "catalog",
+    "generate_ratings",
+    "images",
+    "load_ratings",
+    "stream",
+    "synthetic_digits",
+    "write_dat",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(
+        __name__,
+        {
+            "catalog": "inbounds.data.catalog",
+            "images": "inbounds.data.images",
+            "synthetic_digits": "inbounds.data.digits",
+            "MOVIELENS_SHAPES": "inbounds.data.generated_ratings",
+            "generate_ratings": "inbounds.data.generated_ratings",
+            "Ratings": "inbounds.data.ratings",
+            "RatingsSplit": "inbounds.data.ratings",
+            "load_ratings": "inbounds.data.ratings",
+            "write_dat": "inbounds.data.ratings",
+            "balanced_numbering": "inbounds.data.spread",
+        },
+    )

@@ -1,5 +1,9 @@
 """Is the chain where it should be? A doctor before the run, bias after it, distances to a known law, exact stationary laws."""
 
+from typing import TYPE_CHECKING
+
+from inbounds.namespaces import namespace
+
 from . import distances as distances
 from . import weak_error as weak_error
 from ._bias import StepBias as StepBias
@@ -19,3 +23,28 @@ from .distances import wasserstein1 as wasserstein1
 from .weak_error import StationaryLaw as StationaryLaw
 from .weak_error import fitted_slope as fitted_slope
 from .weak_error import stationary as stationary
+
+__all__ = [
+    "Finding",
+    "Identities",
+    "Report",
+    "StationaryLaw",
+    "Stein",
+    "StepBias",
+    "bias_of",
+    "check",
+    "distances",
+    "fitted_slope",
+    "identities",
+    "iid_floor",
+    "imq_stein_matrix",
+    "kolmogorov_smirnov",
+    "stationary",
+    "stein_discrepancy",
+    "total_variation",
+    "wasserstein1",
+    "weak_error",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(__name__)

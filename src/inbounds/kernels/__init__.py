@@ -10,9 +10,22 @@ from inbounds.kernels._lazy_rows import lazy_rows as lazy_rows
 from inbounds.kernels._leimkuhler_matthews import leimkuhler_matthews as leimkuhler_matthews
 from inbounds.kernels._sgld import sgld as sgld
 from inbounds.kernels._sgnht import sgnht as sgnht
-from inbounds.later import imported_later
+from inbounds.namespaces import namespace
 
 if TYPE_CHECKING:
     from inbounds.kernels import baselines as baselines
 
-__getattr__, __dir__ = imported_later(__name__, {"baselines": "inbounds.kernels.baselines"})
+__all__ = [
+    "Info",
+    "Kernel",
+    "baoab",
+    "baselines",
+    "kernel_factory",
+    "lazy_rows",
+    "leimkuhler_matthews",
+    "sgld",
+    "sgnht",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(__name__, {"baselines": "inbounds.kernels.baselines"})

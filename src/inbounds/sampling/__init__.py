@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from inbounds.later import imported_later
+from inbounds.namespaces import namespace
 from inbounds.sampling import collect as collect
 from inbounds.sampling.devices import Layout as Layout
 from inbounds.sampling.devices import LostProcessError as LostProcessError
@@ -15,4 +15,17 @@ from inbounds.sampling.verdict import UntrustworthyWarning as UntrustworthyWarni
 if TYPE_CHECKING:
     from inbounds.sampling.checkpoint import Checkpoint as Checkpoint
 
-__getattr__, __dir__ = imported_later(__name__, {"Checkpoint": "inbounds.sampling.checkpoint"})
+__all__ = [
+    "Checkpoint",
+    "Draws",
+    "Interrupted",
+    "Layout",
+    "LostProcessError",
+    "NonFiniteError",
+    "UntrustworthyWarning",
+    "collect",
+    "sample",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(__name__, {"Checkpoint": "inbounds.sampling.checkpoint"})

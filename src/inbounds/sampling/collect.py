@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
+from inbounds.namespaces import namespace
 from inbounds.trees import PyTree
+
+__all__ = ["Collector", "Moments", "mean_and_variance", "predictive_mean"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(__name__)
 
 
 class Collector(Protocol):

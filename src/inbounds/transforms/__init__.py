@@ -1,5 +1,9 @@
 """Bijections from the real line into a support, with what Langevin dynamics needs of them."""
 
+from typing import TYPE_CHECKING
+
+from inbounds.namespaces import namespace
+
 from ._base import Transform as Transform
 from ._choice import BY_NAME as BY_NAME
 from ._choice import available as available
@@ -26,3 +30,33 @@ from ._vector import PositiveDefinite as PositiveDefinite
 from ._vector import PositiveOrdered as PositiveOrdered
 from ._vector import Softmax as Softmax
 from ._vector import StickBreaking as StickBreaking
+
+__all__ = [
+    "ICLL",
+    "Arctan",
+    "Bijection",
+    "Exp",
+    "HalfLine",
+    "Identity",
+    "IntegratedProbit",
+    "Interval",
+    "LogRatios",
+    "LowerCholesky",
+    "Ordered",
+    "PositiveDefinite",
+    "PositiveOrdered",
+    "Probit",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "StickBreaking",
+    "Transform",
+    "available",
+    "bounds",
+    "default",
+    "onto",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(__name__)
