@@ -30,6 +30,7 @@ from ._vector import PositiveDefinite as PositiveDefinite
 from ._vector import PositiveOrdered as PositiveOrdered
 from ._vector import Softmax as Softmax
 from ._vector import StickBreaking as StickBreaking
+from ._vector import from_numpyro as from_numpyro
 
 __all__ = [
     "ICLL",
@@ -55,6 +56,7 @@ __all__ = [
     "available",
     "bounds",
     "default",
+    "from_numpyro",
     "onto",
 ]
 

@@ -26,10 +26,14 @@ def _distance(p: Array) -> Array:
 class Interval(Elementwise):
     r"""$\theta = a + (b - a) f(\varphi / c)$ on $(a, b)$, with a core map f onto (0, 1)."""
 
-    _parameters = ("lower", "upper", "scale")
+    peak: float  # of the slope of the core map
 
     def __init__(self, lower: Parameter = 0.0, upper: Parameter = 1.0, scale: Parameter = 1.0) -> None:
-        self.lower, self.upper, self.scale = parameter(lower), parameter(upper), parameter(scale)
+        self._set_ends(lower, upper)
+        self.scale = parameter(scale)
+
+    def _set_ends(self, lower: Parameter, upper: Parameter) -> None:
+        self.lower, self.upper = parameter(lower), parameter(upper)
         if isinstance(self.lower, float) and isinstance(self.upper, float) and not self.lower < self.upper:
             raise ValueError(f"{self.name} needs lower < upper, got the interval ({lower}, {upper})")
 
@@ -65,7 +69,7 @@ class Interval(Elementwise):
     def _ends(self, phi: Array) -> tuple[Any, Any]:
         return like(self.lower, phi), like(self.upper, phi)
 
-    def _width(self, phi: Array) -> Array:
+    def _width(self, phi: Array) -> Any:
         lower, upper = self._ends(phi)
         return upper - lower
 
@@ -97,9 +101,9 @@ class Interval(Elementwise):
         phi, p = self._core(phi)
         return self._spread(self._per_scale(self._towards_centre(p) * self._fall(_distance(p))))
 
-    def log_abs_det_jacobian(self, phi: Array, theta: Array, intermediates: Any = None) -> Array:
+    def log_abs_det_jacobian(self, phi: Array, theta: Array | None, intermediates: Any = None) -> Array:
         phi, p = self._core(phi)
-        log_density = self._log_density(_distance(p))
+        log_density: Array = self._log_density(_distance(p))
         if _is(self.lower, 0.0) and _is(self.upper, 1.0) and _is(self.scale, 1.0):
             return log_density
         return self._spread(log_density + jnp.log(self._per_scale(self._width(p) + 0 * p)))
@@ -194,7 +198,7 @@ class Arctan(Interval):
     peak = 1 / math.pi
 
     @staticmethod
-    def _parts(m: Array) -> Any:
+    def _parts(m: Array) -> tuple[Array, Array]:
         """z = min(m, 1/m) and arctan(z) / z: neither m^2 nor a difference of nearly equal angles is ever formed."""
         z = jnp.where(m > 1, special.reciprocal(jnp.maximum(m, 1.0)), m)
         return z, special.arctan_over(z)
@@ -326,4 +330,5 @@ class Probit(Interval):
         def improve(_: Any, m: Array) -> Array:
             return jnp.maximum(m + (Probit._log_tail(m) - log_tail) / Probit._rate(m), 0.0)
 
-        return jax.lax.fori_loop(0, 5, improve, m)
+        solution: Array = jax.lax.fori_loop(0, 5, improve, m)
+        return solution

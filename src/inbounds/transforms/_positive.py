@@ -35,14 +35,15 @@ class HalfLine(Elementwise):
     The scale c keeps the Lipschitz constant and sets the width of the layer in which the boundary is felt.
     """
 
-    _parameters = ("lower", "upper", "scale")
-
     def __init__(self, lower: Parameter = None, upper: Parameter = None, scale: Parameter = 1.0) -> None:
+        self._set_ends(lower, upper)
+        self.scale = parameter(scale)
+
+    def _set_ends(self, lower: Parameter, upper: Parameter) -> None:
         if lower is not None and upper is not None:
             raise ValueError(f"{self.name} maps onto a half line: give lower={lower} or upper={upper}, not both")
         self.lower = parameter(0.0 if lower is None and upper is None else lower)
         self.upper = parameter(upper)
-        self.scale = parameter(scale)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -72,11 +73,11 @@ class HalfLine(Elementwise):
             return constraints.less_than(self.upper)
         return constraints.positive if _is(self.lower, 0.0) else constraints.greater_than(self.lower)
 
-    def _end(self) -> Array:
+    def _end(self) -> Any:
         return self.lower if self.upper is None else self.upper
 
     def _gap(self, p: Array) -> Array:
-        gap = self._value(p)
+        gap: Array = self._value(p)
         return gap if _is(self.scale, 1.0) else gap * like(self.scale, p)
 
     def _place(self, gap: Array, innermost: Any) -> Array:
@@ -112,7 +113,7 @@ class HalfLine(Elementwise):
         phi, p = self._core(phi)
         return self._spread(self._per_scale(self._slope(p)))
 
-    def log_abs_det_jacobian(self, phi: Array, theta: Array, intermediates: Any = None) -> Array:
+    def log_abs_det_jacobian(self, phi: Array, theta: Array | None, intermediates: Any = None) -> Array:
         phi, p = self._core(phi)
         return self._spread(self._log_derivative(p))
 
@@ -363,4 +364,5 @@ def newton(kind: Any, theta: Array, start: Array, steps: int) -> Array:
         by_logarithm = (kind._log_value(p) - log_theta) / kind._rate(p)
         return p - jnp.where(theta < 1, by_logarithm, (kind._value(p) - theta) / kind._derivative(p))
 
-    return jax.lax.fori_loop(0, steps, improve, start)
+    solution: Array = jax.lax.fori_loop(0, steps, improve, start)
+    return solution

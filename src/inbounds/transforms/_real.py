@@ -17,7 +17,6 @@ class Identity(Elementwise):
     name = "identity"
     lipschitz = 1.0
     codomain = constraints.real
-    scale = 1.0
 
     def __call__(self, phi: Array) -> Array:
         return phi
@@ -31,7 +30,7 @@ class Identity(Elementwise):
     def log_derivative_slope(self, phi: Array) -> Array:
         return jnp.zeros_like(as_float(phi))
 
-    def log_abs_det_jacobian(self, phi: Array, theta: Array, intermediates: Any = None) -> Array:
+    def log_abs_det_jacobian(self, phi: Array, theta: Array | None, intermediates: Any = None) -> Array:
         return jnp.zeros_like(as_float(phi))
 
     def pull_back(self, phi: Array, theta_eval: Array, gradient: Array) -> Array:

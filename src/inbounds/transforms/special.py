@@ -159,12 +159,12 @@ def polynomial(coefficients: Sequence[float], x: Array) -> Array:
         total = parts.pop()
         while parts:
             total = total * x + parts.pop()
-        return total
+        return jnp.asarray(total)
     power = x
     while len(parts) > 1:
         pairs = [low + power * high for low, high in zip(parts[::2], parts[1::2], strict=False)]
         parts, power = pairs + parts[2 * len(pairs) :], power * power
-    return parts[0]
+    return jnp.asarray(parts[0])
 
 
 def _powers_of_two(x: Array) -> Any:
