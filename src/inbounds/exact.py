@@ -18,6 +18,7 @@ from inbounds.trees import PyTree
 
 SLICE_NUMBERS = 2**22  # of what a Hessian holds at once: rows times columns
 MOST_ROWS, FEWEST_ROWS = 8_192, 256  # of a slice
+NARROW = 16  # numbers in a row of data, up to which slices of large models have more rows
 COLUMNS = 128  # of a Hessian that are made at once
 
 
@@ -98,29 +99,45 @@ class Likelihood:
         """The Hessian at a flat theta times each row of `vectors`: one pass over the data for all of them."""
         return self._sum("products", _products, theta, np.asarray(vectors, np.float64), columns=len(vectors))
 
+    @property
+    def _narrow(self) -> bool:
+        """Whether rows have few numbers, as those of tables that are looked up."""
+        data = self.posterior.data
+        return not is_stream(data) and sum(leaf.size // len(leaf) for leaf in jax.tree.leaves(data)) <= NARROW
+
+    def squares(self, theta: np.ndarray, probes: int, seed: int = 0) -> np.ndarray:
+        """The sum of the squares of the gradients of single rows, coordinate by coordinate, in one pass.
+
+        A slice shows it by so many sums of its rows with random signs: no gradient of a single row is made.
+        """
+        signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(probes, 8 * MOST_ROWS))
+        return self._sum("squares", _squares, theta, signs, columns=probes)
+
     def _sum(
         self, name: str, function: Callable, *arguments: np.ndarray, columns: int, part: Part | None = None
     ) -> Any:
-        """`function(log likelihood of a slice, *arguments)`, summed over all slices."""
+        """`function(log likelihoods of the rows of a slice, *arguments)`, summed over all slices."""
         likelihood = self.posterior.log_likelihood
         with jax.enable_x64(True):
             arguments = tuple(np.asarray(a, np.float64) for a in arguments)
             if likelihood is None:
-                return jax.tree.map(np.asarray, function(lambda theta: jnp.zeros(()), *arguments))
+                return jax.tree.map(np.asarray, function(lambda theta: jnp.zeros(1), *arguments))
 
             if name not in self._compiled:
 
                 def of_slice(arguments, rows, weights):
                     rows = jax.tree.map(_in_double, rows)
 
-                    def log_likelihood(theta):
-                        terms = likelihood(self.unravel(theta), rows)
-                        return jnp.sum(jnp.where(weights > 0, terms, 0.0), dtype=jnp.float64)
+                    def terms(theta):
+                        of_rows = likelihood(self.unravel(theta), rows)
+                        return jnp.where(weights > 0, of_rows, 0.0).astype(jnp.float64)
 
-                    return function(log_likelihood, *arguments)
+                    return function(terms, *arguments)
 
                 self._compiled[name] = jax.jit(of_slice)
-            size = max(FEWEST_ROWS, min(MOST_ROWS, SLICE_NUMBERS // max(1, columns)))
+            # What has the size of theta is made for every slice: a large one pays for more rows.
+            most = MOST_ROWS * max(1, min(8, self.dimension // 2**16)) if self._narrow else MOST_ROWS
+            size = max(FEWEST_ROWS, min(most, SLICE_NUMBERS // max(1, columns)))
             total: Any = None
             for rows, weights in slices(self.posterior, size, part):
                 found = self._compiled[name](arguments, rows, weights)
@@ -172,19 +189,32 @@ def flat(tree: PyTree) -> np.ndarray:
     return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(tree)])
 
 
-def _value_and_gradient(f: Callable, theta: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.value_and_grad(f)(theta)
+# Functions of the log likelihoods of some rows, themselves a function of a flat theta.
 
 
-def _expansion(f: Callable, theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    value, gradient = jax.value_and_grad(f)(theta)
-    return value, gradient, _products(f, theta, jnp.eye(theta.size))
+def _value_and_gradient(terms: Callable, theta: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.value_and_grad(_summed(terms))(theta)
 
 
-def _products(f: Callable, theta: jax.Array, vectors: jax.Array) -> jax.Array:
+def _expansion(terms: Callable, theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    value, gradient = _value_and_gradient(terms, theta)
+    return value, gradient, _products(terms, theta, jnp.eye(theta.size))
+
+
+def _products(terms: Callable, theta: jax.Array, vectors: jax.Array) -> jax.Array:
     def product(vector):
-        return jax.jvp(jax.grad(f), (theta,), (vector,))[1]
+        return jax.jvp(jax.grad(_summed(terms)), (theta,), (vector,))[1]
 
     if len(vectors) <= COLUMNS:
         return jax.vmap(product)(vectors)
     return jax.lax.map(product, vectors, batch_size=COLUMNS)
+
+
+def _squares(terms: Callable, theta: jax.Array, signs: jax.Array) -> jax.Array:
+    found, pull = jax.vjp(terms, theta)
+    sums = jax.vmap(lambda of_rows: pull(of_rows)[0])(signs[:, : len(found)])
+    return jnp.mean(jnp.square(sums), axis=0)
+
+
+def _summed(terms: Callable) -> Callable:
+    return lambda theta: jnp.sum(terms(theta))

@@ -76,9 +76,9 @@ def baoab(
     check_arguments(posterior, temperature)
     if not friction > 0:
         raise ValueError(f"`friction` must be positive; got {friction}.")
+    check_metric(metric, preconditioner, noise_correction)
     space = Space.of(posterior.supports, transforms).with_metric(metric)
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
-    check_metric(metric, preconditioner)
     precondition = one_step_late(as_preconditioner(preconditioner))
     curvature = 0.0 if metric is None else 1.0
 

@@ -432,8 +432,8 @@ def _array(leaf: Any) -> Any:
     return leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jax.dtypes.canonicalize_dtype(float))
 
 
-def check_metric(metric: Any, preconditioner: Any) -> None:
-    """A metric has scales for all directions already."""
+def check_metric(metric: Any, preconditioner: Any, noise_correction: Any) -> None:
+    """A metric has scales for all directions already, and not every one makes the gradient's noise diagonal."""
     if metric is None:
         return
     if preconditioner is not None:
@@ -443,6 +443,12 @@ def check_metric(metric: Any, preconditioner: Any) -> None:
     if not hasattr(metric, "to_proxy"):
         raise ValueError(
             f"`metric` must be one of ib.metrics, such as ib.metrics.laplace(posterior, center); got {metric!r}."
+        )
+    if _as_correction(noise_correction) is not False and not getattr(metric, "diagonal_noise", False):
+        raise ValueError(
+            f"Noise correction takes the noise of different coordinates for independent, and in a {metric} it is not: the sds would be too "
+            "small. Leave `noise_correction` out and take a gradient with little noise, such as ib.gradients.taylor(center=...) or "
+            "control_variate(center=...), or a dense metric (ib.metrics.laplace), which makes the noise independent."
         )
 
 

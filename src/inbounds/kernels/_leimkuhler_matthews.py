@@ -78,9 +78,9 @@ def leimkuhler_matthews(
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_arguments(posterior, temperature)
+    check_metric(metric, preconditioner, noise_correction)
     space = Space.of(posterior.supports, transforms).with_metric(metric)
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
-    check_metric(metric, preconditioner)
     precondition = as_preconditioner(preconditioner)
 
     # In a metric the curvature is 1. So it is known how much of the kick the next step takes back, and Gaussians are sampled exactly, at any

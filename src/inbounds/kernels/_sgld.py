@@ -67,9 +67,9 @@ def sgld(
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_arguments(posterior, temperature)
+    check_metric(metric, preconditioner, noise_correction)
     space = Space.of(posterior.supports, transforms).with_metric(metric)
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
-    check_metric(metric, preconditioner)
     precondition = as_preconditioner(preconditioner)
 
     def init(theta):

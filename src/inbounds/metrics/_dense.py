@@ -1,27 +1,21 @@
-r"""Metrics: one linear map $\varphi = c + L z$ after the transforms, so that kernels move $z$, in which the posterior is round.
-
-Let $H$ be the Hessian of $-\log \pi$ of the proxy at a reference point, over all the data, and $V$ the covariance of the minibatch gradient.
-`laplace` chooses $L$ such that $L^T H L = I$ and $L^T V L$ is diagonal. In $z$ a step size is of order one whatever the scales and
-correlations of the posterior are, and a diagonal correction for gradient noise is the right one.
-"""
+"""Metrics with a dense L, up to some two thousand dimensions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from inbounds import gradients
+from inbounds import gradients, trees
 from inbounds.data.arrays import at_hand, source_for
-from inbounds.exact import Curvature, flat, flattener
+from inbounds.exact import flattener
+from inbounds.metrics._reference import Reference, distance, shifted, whitening
 from inbounds.posterior import Posterior
 from inbounds.space import Space
 from inbounds.trees import PyTree
-
-__all__ = ["Dense", "from_draws", "laplace"]
 
 POINTS = 32  # of the reference Gaussian at which the noise of the gradient is measured,
 BATCHES = 16  # with so many minibatches each
@@ -45,23 +39,20 @@ class Dense:
     inverse: Any
     noise: Any = None
 
+    diagonal_noise: ClassVar[bool] = True  # so that a correction, coordinate by coordinate, is the right one
+
     def to_proxy(self, z: jax.Array) -> PyTree:
         """phi = c + L z."""
-        return _add(self.center, self.factor.astype(z.dtype) @ z)
+        return shifted(self.center, self.factor.astype(z.dtype) @ z)
 
     def from_proxy(self, phi: PyTree) -> jax.Array:
         """z of phi."""
-        moved = jnp.concatenate(
-            [
-                (p - jnp.asarray(c, p.dtype)).ravel()
-                for p, c in zip(*map(jax.tree.leaves, (phi, self.center)), strict=True)
-            ]
-        )
+        moved = distance(phi, self.center)
         return self.inverse.astype(moved.dtype) @ moved
 
     def pull_back(self, drift: PyTree) -> jax.Array:
         """L^T times a gradient with respect to phi."""
-        flat = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(drift)])
+        flat = trees.ravel(drift)
         return flat @ self.factor.astype(flat.dtype)
 
     @property
@@ -105,7 +96,7 @@ def laplace(
     if reference.dimension > MOST_DENSE:
         raise ValueError(
             f"A dense metric of {reference.dimension:,} dimensions does not fit (at most {MOST_DENSE:,}). "
-            "Leave the metric out, or give a diagonal preconditioner."
+            "Take ib.metrics.low_rank(...), or ib.metrics.per_row(...) for a model of tables."
         )
     white = whitening(reference.hessian(), reference.names())
     return _with_noise(posterior, space, reference.phi, white, gradient, batch_size, seed)
@@ -149,66 +140,6 @@ def from_draws(
     _, unravel = flattener(one)
     center = jax.tree.map(np.asarray, unravel(numbers.mean(axis=0)))
     return _with_noise(posterior, space, center, white, gradient, batch_size, seed)
-
-
-class Reference:
-    """The proxy's Hessian at a point, from the likelihood's in theta over all the data, in double precision.
-
-    Args:
-        posterior: what is sampled.
-        space: how it is kept in bounds.
-        theta: where; rounded to the precision of a run first, so that it has exactly this point.
-    """
-
-    def __init__(self, posterior: Posterior, space: Space, theta: PyTree):
-        self.posterior, self.space = posterior, space
-        self.theta = jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)).astype(np.float64), theta)
-        self.dimension, self.unravel = flattener(self.theta)
-        with jax.enable_x64(True):
-            self.phi = jax.tree.map(np.asarray, space.unconstrain(self.theta))
-
-    def names(self) -> list[str]:
-        """The variable of each coordinate of phi."""
-        from inbounds.trees import variable_name
-
-        leaves = jax.tree_util.tree_leaves_with_path(self.phi)
-        return [variable_name(path) for path, leaf in leaves for _ in range(np.size(leaf))]
-
-    def hessian(self) -> np.ndarray:
-        """Of -log pi of the proxy: that of prior, Jacobian and the likelihood's expansion of second order in theta."""
-        gradient, hessian = Curvature.of(self.posterior, self.theta)
-        _, unravel = flattener(self.phi)
-        here = flat(self.theta)
-
-        def negative(phi):
-            phi = unravel(phi)
-            theta = self.space.constrain(phi)
-            moved = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(theta)]) - here
-            log_likelihood = gradient @ moved + moved @ (hessian @ moved) / 2
-            return -(log_likelihood + self.posterior.log_prior(theta) + self.space.log_abs_det_jacobian(phi))
-
-        with jax.enable_x64(True):
-            made = np.asarray(jax.jit(jax.hessian(negative))(flat(self.phi)))
-        return (made + made.T) / 2
-
-
-def whitening(hessian: np.ndarray, names: list[str]) -> np.ndarray:
-    """W with W^T H W = I."""
-    if not np.all(np.isfinite(hessian)):
-        raise ValueError(
-            "The Hessian of the posterior is not finite at the centre. Give a centre inside the bulk of the posterior."
-        )
-    scales = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-300))  # so that no unit of the data sets the precision
-    values, vectors = np.linalg.eigh(scales[:, None] * hessian * scales)
-    least = len(hessian) * np.finfo(float).eps * max(values[-1], 0)
-    if values[0] <= least:
-        worst = names[int(np.argmax(np.abs(vectors[:, 0])))]
-        raise ValueError(
-            f"The posterior has no minimum of -log pi at the centre: its Hessian is not positive definite (smallest eigenvalue "
-            f"{values[0]:.3g} of the largest {values[-1]:.3g}, mostly along {worst!r}). Give the mode (ib.check finds it), or make a metric of "
-            "draws: ib.metrics.from_draws(...)."
-        )
-    return scales[:, None] * vectors / np.sqrt(values)
 
 
 def shrunk_covariance(numbers: np.ndarray) -> np.ndarray:
@@ -288,15 +219,3 @@ def _noise(
     found = np.asarray(samples(single, arrays), np.float64)
     found = found[np.all(np.isfinite(found), axis=1)]
     return found.T @ found / max(1, len(found) * (BATCHES - 1) / BATCHES)
-
-
-def _add(center: PyTree, moved: jax.Array) -> PyTree:
-    """c + L z with the shapes of c."""
-    leaves, treedef = jax.tree.flatten(center)
-    parts: list[jax.Array] = []
-    start = 0
-    for leaf in leaves:
-        size = int(np.prod(np.shape(leaf)))
-        parts.append(jnp.asarray(leaf).astype(moved.dtype) + moved[start : start + size].reshape(np.shape(leaf)))
-        start += size
-    return jax.tree.unflatten(treedef, parts)

@@ -1,0 +1,138 @@
+"""What metrics are made of: the proxy's Hessian at a point, and trees of phi as vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inbounds import trees
+from inbounds.exact import Curvature, Likelihood, flat, flattener
+from inbounds.posterior import Posterior
+from inbounds.space import Space
+from inbounds.trees import PyTree, variable_name
+
+
+class Reference:
+    """The proxy's Hessian at a point, from the likelihood's in theta over all the data, in double precision.
+
+    Args:
+        posterior: what is sampled.
+        space: how it is kept in bounds.
+        theta: where; rounded to the precision of a run first, so that it has exactly this point.
+    """
+
+    def __init__(self, posterior: Posterior, space: Space, theta: PyTree):
+        self.posterior, self.space = posterior, space
+        self.theta = jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)).astype(np.float64), theta)
+        with jax.enable_x64(True):
+            self.phi = jax.tree.map(np.asarray, space.unconstrain(self.theta))
+        self.dimension, self._unravel = flattener(self.phi)
+        self._gradient: np.ndarray | None = None
+
+    def names(self) -> list[str]:
+        """The variable of each coordinate of phi."""
+        leaves = jax.tree_util.tree_leaves_with_path(self.phi)
+        return [variable_name(path) for path, leaf in leaves for _ in range(np.size(leaf))]
+
+    def products(self, vectors: np.ndarray) -> np.ndarray:
+        """The same Hessian times each row of `vectors`: one pass over the data for all of them, and one for the gradient before the first."""
+        with jax.enable_x64(True):
+            moved = np.asarray(self._moved(flat(self.phi), vectors))
+        curved = self._likelihood.products(flat(self.theta), moved)
+        return self._with_the_rest(vectors, curved)
+
+    def diagonal(self, probes: int, seed: int = 0) -> np.ndarray:
+        """Roughly that of the Hessian, and positive: one pass over the data.
+
+        The likelihood's is taken for the sum of squares of the gradients of single rows, which it is for a model that fits. Random signs
+        show the rest, exactly where it is diagonal.
+        """
+        squares = self._likelihood.squares(flat(self.theta), probes, seed)
+        signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(probes, self.dimension))
+        rest = np.mean(signs * self._with_the_rest(signs, np.zeros((probes, squares.size))), axis=0)
+        with jax.enable_x64(True):
+            pulled = self.space.pull_back_variance(self.phi, trees.cut_like(self.theta, jnp.asarray(squares)))
+        return flat(pulled) + np.abs(rest)
+
+    @property
+    def _likelihood(self) -> Likelihood:
+        return Likelihood.of(self.posterior, self.theta)
+
+    def _with_the_rest(self, vectors: np.ndarray, curved: np.ndarray) -> np.ndarray:
+        if self._gradient is None:
+            self._gradient = self._likelihood.slope(flat(self.theta))[1]
+        with jax.enable_x64(True):
+            return np.asarray(self._rest(flat(self.phi), self._gradient, vectors, curved))
+
+    @cached_property
+    def _moved(self) -> Callable[..., jax.Array]:
+        """How theta moves with phi along each of some vectors."""
+        return jax.jit(lambda point, vectors: jax.vmap(lambda v: jax.jvp(self._theta, (point,), (v,))[1])(vectors))
+
+    @cached_property
+    def _rest(self) -> Callable[..., jax.Array]:
+        """The products of all but the likelihood's own curvature, and that, already multiplied, back in phi."""
+
+        def one(point, gradient, vector, curved):
+            def negative(phi):
+                log_density = self.posterior.log_prior(self.space.constrain(self._unravel(phi)))
+                return -(
+                    gradient @ self._theta(phi) + log_density + self.space.log_abs_det_jacobian(self._unravel(phi))
+                )
+
+            _, pull = jax.vjp(self._theta, point)
+            return jax.jvp(jax.grad(negative), (point,), (vector,))[1] - pull(curved)[0]
+
+        return jax.jit(jax.vmap(one, in_axes=(None, None, 0, 0)))
+
+    def _theta(self, phi: jax.Array) -> jax.Array:
+        return trees.ravel(self.space.constrain(self._unravel(phi)))
+
+    def hessian(self) -> np.ndarray:
+        """Of -log pi of the proxy: that of prior, Jacobian and the likelihood's expansion of second order in theta."""
+        gradient, hessian = Curvature.of(self.posterior, self.theta)
+        here = flat(self.theta)
+
+        def negative(phi):
+            phi = self._unravel(phi)
+            theta = self.space.constrain(phi)
+            moved = trees.ravel(theta) - here
+            log_likelihood = gradient @ moved + moved @ (hessian @ moved) / 2
+            return -(log_likelihood + self.posterior.log_prior(theta) + self.space.log_abs_det_jacobian(phi))
+
+        with jax.enable_x64(True):
+            made = np.asarray(jax.jit(jax.hessian(negative))(flat(self.phi)))
+        return (made + made.T) / 2
+
+
+def whitening(hessian: np.ndarray, names: list[str]) -> np.ndarray:
+    """W with W^T H W = I."""
+    if not np.all(np.isfinite(hessian)):
+        raise ValueError(
+            "The Hessian of the posterior is not finite at the centre. Give a centre inside the bulk of the posterior."
+        )
+    scales = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-300))  # so that no unit of the data sets the precision
+    values, vectors = np.linalg.eigh(scales[:, None] * hessian * scales)
+    least = len(hessian) * np.finfo(float).eps * max(values[-1], 0)
+    if values[0] <= least:
+        worst = names[int(np.argmax(np.abs(vectors[:, 0])))]
+        raise ValueError(
+            f"The posterior has no minimum of -log pi at the centre: its Hessian is not positive definite (smallest eigenvalue "
+            f"{values[0]:.3g} of the largest {values[-1]:.3g}, mostly along {worst!r}). Give the mode (ib.check finds it), or make a metric of "
+            "draws: ib.metrics.from_draws(...)."
+        )
+    return scales[:, None] * vectors / np.sqrt(values)
+
+
+def shifted(center: PyTree, moved: jax.Array) -> PyTree:
+    """center + moved, with the shapes of the first and the precision of the second."""
+    return jax.tree.map(lambda c, m: jnp.asarray(c).astype(m.dtype) + m, center, trees.cut_like(center, moved))
+
+
+def distance(phi: PyTree, center: PyTree) -> jax.Array:
+    """phi - center as one vector."""
+    return trees.ravel(jax.tree.map(lambda p, c: p - jnp.asarray(c, p.dtype), phi, center))
