@@ -167,8 +167,8 @@ def _factors(reference: Reference, part: Part) -> np.ndarray:
         apart = np.abs(others * found[width] - blocks.sum(axis=-1))
         if np.max(apart) > APART * np.max(np.abs(blocks)):
             raise ValueError(
-                f"Rows of {_name(reference, part.leaves[0])!r} act on each other: a row of the data looks up several of them, or the prior couples "
-                "them. Blocks of single rows leave that out; take ib.metrics.low_rank(...)."
+                f"Rows of {_name(reference, part.leaves[0])!r} act on each other: a row of the data looks up several of them, or "
+                "the prior couples them. Blocks of single rows leave that out; take ib.metrics.low_rank(...)."
             )
     columns = [name for i in part.leaves for name in [_name(reference, i)] * (leaves[i].size // part.rows)]
     return np.stack(
