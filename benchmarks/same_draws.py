@@ -44,9 +44,7 @@ def regression(x=X):
 
 
 def scalars():
-    return ib.Posterior(
-        {"a": dist.Gamma(0.5, 2.0), "b": dist.Beta(2.0, 2.0), "c": dist.Normal(0.0, 1.0).expand([3])}
-    )
+    return ib.Posterior({"a": dist.Gamma(0.5, 2.0), "b": dist.Beta(2.0, 2.0), "c": dist.Normal(0.0, 1.0).expand([3])})
 
 
 def vectors():

@@ -72,7 +72,7 @@ def rates(size):
 def _runner(posterior, step_size, **settings):
     """(a function of a number of steps that returns seconds, what that number must be a multiple of)."""
     import inbounds as ib
-    from inbounds.sampling.program import SMALL
+    from inbounds.engine.program import SMALL
 
     kernel = ib.sgld(posterior)
     parameters = sum(math.prod(prior.shape()) for prior in posterior.priors.values())

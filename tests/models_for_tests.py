@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
-from inbounds.sampling import program
+from inbounds.engine import program
 
 on_cpus = pytest.mark.skipif(jax.default_backend() != "cpu", reason="looks at what is made for CPUs alone")
 

@@ -22,10 +22,10 @@ from scipy.special import betaln
 
 from inbounds import transforms as tf
 from inbounds.arguments import nearest
-from inbounds.compiled import Compiled
 from inbounds.contents import data_in_words, priors_in_words
 from inbounds.data.arrays import check_data, is_source, num_data
 from inbounds.data.spread import Spread
+from inbounds.engine.compiled import Compiled
 from inbounds.space import is_constraint
 from inbounds.trees import PyTree, variable_name
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from inbounds.backend import default_platform
-from inbounds.noise import normal
+from inbounds.engine.normals import normal
+from inbounds.engine.platform import default_platform
 
 PyTree = Any
 OWN_DRAW = 2**14  # numbers from which on a leaf's noise is drawn on its own

@@ -13,8 +13,8 @@ from numpyro.distributions import constraints
 
 import inbounds as ib
 from inbounds.data.arrays import NoData
+from inbounds.engine import program as compiled
 from inbounds.sampling import driver
-from inbounds.sampling import program as compiled
 from tests.models_for_tests import compilations, linear_regression, poisson_rates
 
 # These runs are short or bad on purpose: what is looked at is not their law.

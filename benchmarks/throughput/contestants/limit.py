@@ -15,9 +15,9 @@ from densities import mlp, standard_normal
 from jax import lax
 from rows import RATE, SHAPE
 
-from inbounds.noise import normal
+from inbounds.engine.normals import normal
 
-GENERATORS = ("thirteen rounds", "threefry2x32", "unsafe_rbg")  # the first is that of `inbounds.noise`
+GENERATORS = ("thirteen rounds", "threefry2x32", "unsafe_rbg")  # the first is that of `inbounds.engine.normals`
 
 
 def key_of(generator, seed):

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds.arguments import whole_number
-from inbounds.backend import default_platform
 from inbounds.data.columns import check_order, columns_of, is_column, is_lazy, is_listing, is_table, numbers_of
-from inbounds.noise import threefry
+from inbounds.engine.normals import threefry
+from inbounds.engine.platform import default_platform
 from inbounds.trees import PyTree, size, variable_name
 
 WIDE = 512  # bytes of a datum from which on minibatches are gathered

@@ -32,8 +32,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from inbounds.backend import default_platform
 from inbounds.data.arrays import Epochs
+from inbounds.engine.platform import default_platform
 from inbounds.trees import PyTree
 
 if TYPE_CHECKING:  # what reads files is imported when there are some

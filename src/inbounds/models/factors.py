@@ -16,9 +16,9 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from inbounds import transforms as tf
-from inbounds.backend import default_platform
 from inbounds.data.ratings import Ratings
-from inbounds.noise import normal
+from inbounds.engine.normals import normal
+from inbounds.engine.platform import default_platform
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree, computed
 

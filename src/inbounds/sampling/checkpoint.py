@@ -26,9 +26,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inbounds.engine.program import Carry, Keys
 from inbounds.sampling.fingerprint import NOISE, differences
 from inbounds.sampling.lock import hold
-from inbounds.sampling.program import Carry, Keys
 from inbounds.sampling.record import Record
 from inbounds.trees import PyTree
 

@@ -20,11 +20,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inbounds import trees
-from inbounds.backend import default_platform
-from inbounds.compiled import Compiled
 from inbounds.data.arrays import MinibatchSource, check_batch, is_source, is_stream, source_for
 from inbounds.data.spread import AXIS as DATA
 from inbounds.data.spread import SpreadRows, own_places
+from inbounds.engine.compiled import Compiled
+from inbounds.engine.platform import default_platform
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree, variable_name
 

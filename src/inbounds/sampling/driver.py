@@ -19,8 +19,9 @@ from inbounds import trees
 from inbounds.arguments import whole_number
 from inbounds.data.arrays import Held, is_source, is_stream, source_for
 from inbounds.data.spread import SpreadRows
+from inbounds.engine.normals import PARITY, ROTATIONS, threefry
+from inbounds.engine.program import Carry, Keys, Program, as_key, chunk_runner, refresh, whole_data
 from inbounds.kernels._base import Kernel, as_parameters
-from inbounds.noise import PARITY, ROTATIONS, threefry
 from inbounds.sampling import health, probe, verdict
 from inbounds.sampling.collect import as_collector
 from inbounds.sampling.devices import (
@@ -35,7 +36,6 @@ from inbounds.sampling.devices import (
 )
 from inbounds.sampling.draws import Draws
 from inbounds.sampling.interrupts import Interrupts
-from inbounds.sampling.program import Carry, Keys, Program, as_key, chunk_runner, refresh, whole_data
 from inbounds.sampling.progress import ProgressBar
 from inbounds.sampling.record import Record, step_sizes
 from inbounds.trees import PyTree

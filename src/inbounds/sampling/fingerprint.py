@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds.contents import in_words, is_whole, shapes_in_words
-from inbounds.sampling.program import Program
+from inbounds.engine.program import Program
 from inbounds.trees import PyTree
 
 PROBES = (0, 1, 10, 100, 1_000, 10_000, 100_000)  # steps at which schedules are compared

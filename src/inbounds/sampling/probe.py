@@ -18,8 +18,8 @@ from jax import lax
 
 from inbounds import trees
 from inbounds.data.arrays import Epochs, Held
+from inbounds.engine.program import Keys, Program
 from inbounds.preconditioners import OneStepLate, RMSprop
-from inbounds.sampling.program import Keys, Program
 from inbounds.sampling.summary import labels
 from inbounds.sampling.verdict import Note, listed
 from inbounds.trees import PyTree, variable_name

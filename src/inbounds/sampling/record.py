@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from inbounds.engine.program import Program, Rows
 from inbounds.sampling.conversions import in_tiles, phi_of
 from inbounds.sampling.draws import Draws
-from inbounds.sampling.program import Program, Rows
 from inbounds.trees import PyTree
 
 UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it

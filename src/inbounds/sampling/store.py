@@ -30,12 +30,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from inbounds.engine.program import Program, Rows
 from inbounds.sampling.conversions import phi_of, theta_of
 from inbounds.sampling.draws import Draws
 from inbounds.sampling.fingerprint import differences
 from inbounds.sampling.lock import NAME as LOCK
 from inbounds.sampling.lock import hold, local_folder
-from inbounds.sampling.program import Program, Rows
 from inbounds.sampling.record import UNREPORTED, Counts, Record, statistics, step_sizes
 from inbounds.sampling.to_arviz import array_names
 from inbounds.trees import PyTree, variable_name

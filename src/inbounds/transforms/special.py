@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
-from inbounds.backend import default_platform
+from inbounds.engine.platform import default_platform
 
 LOG_SQRT_TWO_PI = 0.5 * math.log(2 * math.pi)
 EULER_GAMMA = 0.577215664901532861

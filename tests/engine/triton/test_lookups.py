@@ -8,9 +8,9 @@ import pytest
 from jax.experimental import pallas as pl
 
 import inbounds as ib
-from inbounds.sampling import arithmetic, fused
+from inbounds.engine.triton import arithmetic, lookups, moves
 
-from .test_fused import assert_same, bare, both_ways, kernels_in, lowered_for_gpus, ratings, regression, run
+from .test_moves import assert_same, bare, both_ways, kernels_in, lowered_for_gpus, ratings, regression, run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning"),
@@ -44,7 +44,7 @@ def test_factorisations(likelihood, make, chains, gpu, interpreted):
 
 
 def test_two_sums_pay_for_few_numbers_too(gpu, interpreted, monkeypatch):
-    monkeypatch.setattr(fused, "LARGE", 10**9)
+    monkeypatch.setattr(moves, "LARGE", 10**9)
     program, found, expected = both_ways(ib.sgld(ratings()[0]), *ratings()[1:])
     assert program.pays
     assert_same(found, expected)
@@ -257,9 +257,9 @@ def test_data_are_cut_in_the_kernel(chains, gpu, interpreted, kernels):
     """A run's minibatches are slices of arrays, which nothing copies."""
     seen = []
     with pytest.MonkeyPatch.context() as patch:
-        kernel = ib.sampling.lookups.Lookups._kernel
-        patch.setattr(ib.sampling.lookups.Lookups, "_kernel", lambda self, *a: seen.append(self) or kernel(self, *a))
-        patch.setattr("inbounds.sampling.program.WORTH_UNROLLING", 1)
+        kernel = lookups.Lookups._kernel
+        patch.setattr(lookups.Lookups, "_kernel", lambda self, *a: seen.append(self) or kernel(self, *a))
+        patch.setattr("inbounds.engine.program.WORTH_UNROLLING", 1)
         run(40, num_chains=chains)
     assert seen
     assert all(len(lookups.sliced) == 3 and not lookups.rows for lookups in seen)

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, Primitive
 
-from inbounds.noise import of_two_words
+from inbounds.engine.normals import of_two_words
 
 Var: TypeAlias = Any  # of a traced program
 Equation: TypeAlias = Any

@@ -22,9 +22,9 @@ from jax import lax
 
 from inbounds import trees
 from inbounds.data.arrays import MinibatchSource, is_source
+from inbounds.engine.normals import normal
+from inbounds.engine.triton import moves
 from inbounds.kernels._base import Kernel
-from inbounds.noise import normal
-from inbounds.sampling import fused
 from inbounds.sampling.collect import Collector
 from inbounds.sampling.devices import Layout, platform_of
 from inbounds.trees import PyTree
@@ -119,7 +119,7 @@ class Program:
     def fuses(self) -> bool:
         """Whether kernels of our own are to move the large variables, if there are any and that pays."""
         wanted = self.kernel.posterior.compiled.own_kernels and not self.small and self.layout is None
-        return wanted and self.kernel.noise == "normal" and fused.available(platform_of(self.layout))
+        return wanted and self.kernel.noise == "normal" and moves.available(platform_of(self.layout))
 
     @property
     def noise_numbers(self) -> int:
@@ -217,7 +217,7 @@ def chunk_runner(program: Program) -> Callable[..., tuple[Carry, Rows, PyTree]]:
     # `fuses` asks the device, the first time: here, since while the chunk is traced it cannot.
     fuses = program.fuses
     runner = compiled.of(_run_chunk, program, fuses, **options)
-    return fused.quietly(runner) if fuses else runner
+    return moves.quietly(runner) if fuses else runner
 
 
 def refresh(program: Program, carry: Carry) -> Carry:
@@ -496,9 +496,9 @@ class _Steppers:
     def _advance(self, report: bool | jax.Array, noise: PyTree, state: Any, plan: PyTree, size: jax.Array) -> tuple:
         return _step_of_one(self.program, state, noise, plan, self.arrays, size, report)
 
-    def _kernels(self, report: bool | jax.Array, in_a_row: bool) -> fused.Fused:
+    def _kernels(self, report: bool | jax.Array, in_a_row: bool) -> moves.Fused:
         advance = partial(self._advance, report)
-        return fused.Fused(advance, self.noise, self.like, chains=self.program.num_chains, in_a_row=in_a_row)
+        return moves.Fused(advance, self.noise, self.like, chains=self.program.num_chains, in_a_row=in_a_row)
 
     def _mapped(self, kernels: Any, *arguments: Any) -> tuple[Callable, list]:
         words = jax.random.key_data(self.keys)

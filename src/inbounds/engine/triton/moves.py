@@ -35,8 +35,8 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from inbounds.noise import of_two_words, threefry
-from inbounds.sampling.arithmetic import (
+from inbounds.engine.normals import of_two_words, threefry
+from inbounds.engine.triton.arithmetic import (
     LARGEST_INDEX,
     PASSED,
     RESHAPES,
@@ -52,7 +52,7 @@ from inbounds.sampling.arithmetic import (
     settled,
     triton,
 )
-from inbounds.sampling.lookups import Lookups
+from inbounds.engine.triton.lookups import Lookups
 from inbounds.trees import PyTree
 
 # Numbers in all the chains: that kernels of our own must move to pay in any case, and of a variable that then has a part of them.

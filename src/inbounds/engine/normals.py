@@ -15,7 +15,7 @@ rounds, and fail at 9 on a tenth of the words. Keys are still derived by `jax.ra
 A word becomes a normal by one polynomial of the logarithm of the tail, without branches, and without the square root of
 `lax.erf_inv`. On a CPU a normal inside an update costs 4 nanoseconds where that of `jax.random` costs 10 (38 in a loop over rows
 that are shorter than a vector instruction: the driver keeps states in one row). In the kernels that move large variables on GPUs
-(`sampling/fused.py`) both words of a counter make two normals.
+(`engine/triton/moves.py`) both words of a counter make two normals.
 """
 
 from __future__ import annotations

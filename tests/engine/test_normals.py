@@ -7,8 +7,8 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from inbounds import noise
-from inbounds.noise import normal, of_word, threefry
+from inbounds.engine import normals as noise
+from inbounds.engine.normals import normal, of_word, threefry
 
 # Known answers of Threefry-2x32 from the Random123 library: rounds, counter, key, result.
 KNOWN = [

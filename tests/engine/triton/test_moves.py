@@ -12,10 +12,11 @@ from numpyro.distributions import constraints
 
 import inbounds as ib
 from inbounds.data.ratings import Ratings
+from inbounds.engine.program import Program
+from inbounds.engine.triton import moves
+from inbounds.engine.triton.moves import Fused, normals
 from inbounds.models.factors import FactorModel
-from inbounds.sampling import driver, fused
-from inbounds.sampling.fused import Fused, normals
-from inbounds.sampling.program import Program
+from inbounds.sampling import driver
 
 pytest.importorskip("jax.experimental.pallas.triton", reason="this JAX has no Triton")
 pytestmark = [
@@ -266,7 +267,7 @@ def run(steps, **settings):
 def test_small_variables_beside_large_ones_have_a_part_of_the_kernel(gpu, interpreted, monkeypatch):
     priors = {name: dist.Gamma(2.0, 3.0).expand([size]) for name, size in {"x": SIZE, "y": 300, "z": 20}.items()}
     theta = {name: np.full(prior.shape(), 0.5, np.float32) for name, prior in priors.items()}
-    monkeypatch.setattr(fused, "WORTH_A_PART", 100)
+    monkeypatch.setattr(moves, "WORTH_A_PART", 100)
     program, found, expected = both_ways(ib.sgld(ib.Posterior(priors)), theta, {})
     assert [tail.size for tail in program.tails] == [SIZE, 300]
     assert_same(found, expected)
@@ -275,7 +276,7 @@ def test_small_variables_beside_large_ones_have_a_part_of_the_kernel(gpu, interp
 @pytest.mark.parametrize("large", [1_000, 10**9])
 @pytest.mark.parametrize("chains", [1, 2])
 def test_draws_do_not_depend_on_how_a_run_is_cut(chains, large, gpu, interpreted, kernels, monkeypatch):
-    monkeypatch.setattr(fused, "LARGE", large)
+    monkeypatch.setattr(moves, "LARGE", large)
     monkeypatch.setattr(Program, "unroll", 4)
     whole = run(40, num_chains=chains).theta
     assert not any(np.array_equal(whole["W"][:, 0], whole["W"][:, k]) for k in (1, 2, 3))
@@ -316,7 +317,7 @@ def test_a_model_that_cannot_be_compiled_is_left_to_xla(gpu, interpreted, monkey
     def fails(*arguments):
         raise NotImplementedError("no such instruction")
 
-    monkeypatch.setattr(fused, "_kernel", fails)
+    monkeypatch.setattr(moves, "_kernel", fails)
     kernel, theta = ib.sgld(ratings()[0]), ratings()[1]
     settings = {"batch_size": 20, "init": theta, "progress": False}
     with pytest.warns(UserWarning, match="XLA does its steps.*no such instruction"):
@@ -349,14 +350,14 @@ def test_errors_of_the_model_stay_errors(gpu, interpreted):
 
 
 def test_cpus_have_none():
-    fused.available.cache_clear()
-    assert not fused.available("cpu")
+    moves.available.cache_clear()
+    assert not moves.available("cpu")
 
 
 def test_they_can_be_turned_off(gpu, interpreted, kernels, monkeypatch):
-    assert fused.available("gpu")
-    monkeypatch.setenv(fused.SWITCH, "0")
-    fused.available.cache_clear()
+    assert moves.available("gpu")
+    monkeypatch.setenv(moves.SWITCH, "0")
+    moves.available.cache_clear()
     assert run(10).theta["W"].shape == (1, 1, 90, 20)
     assert kernels == []
 
@@ -399,7 +400,7 @@ def test_triton_takes_broadcasts(gpu):
 
 def lowered_for_gpus(traced):
     try:
-        return fused.quietly(lambda: traced.lower(lowering_platforms=("cuda",)).as_text())()
+        return moves.quietly(lambda: traced.lower(lowering_platforms=("cuda",)).as_text())()
     except RuntimeError as error:
         if "No supported GPU devices" not in str(error):
             raise

@@ -5,7 +5,7 @@ more kernels of XLA's: one that looks up and sums each row, one for each table t
 tables is arithmetic on its own rows, and one kernel does all of it: it looks each row up once, computes theta there in the GPU's
 instructions, and adds what is due to the sums. At MovieLens 10M's shape and rank 20 that takes 3 microseconds for 7 on an H200.
 
-As in `fused`, nobody writes such a kernel for a model: of the equations of a traced step those are taken that act on each row of the
+As in `moves`, nobody writes such a kernel for a model: of the equations of a traced step those are taken that act on each row of the
 minibatch alone and lead to the sums. A function of a table's every number, of which rows are looked up, is that function of the rows.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal
 
-from inbounds.sampling.arithmetic import (
+from inbounds.engine.triton.arithmetic import (
     LARGEST_INDEX,
     PASSED,
     RESHAPES,

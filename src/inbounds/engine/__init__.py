@@ -1,0 +1,1 @@
+"""How a device does a step."""
