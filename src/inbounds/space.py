@@ -103,7 +103,7 @@ class Space:
         """Where the user's density is differentiated: theta, kept a little further from the ends (see `Transform`)."""
         return self._map(lambda t, p: _apply(t, t.evaluation_point, p), phi)
 
-    def pull_back(self, phi: PyTree, theta: PyTree, gradient: PyTree, temperature: float = 1.0) -> PyTree:
+    def pull_back(self, phi: PyTree, theta: PyTree, gradient: PyTree, temperature: float | jax.Array = 1.0) -> PyTree:
         """The proxy drift f'(phi) * gradient + T f''(phi)/f'(phi), edge-safe.
 
         `gradient` is that of log pi at `theta = evaluation_point(phi)`. At another temperature than 1 it is only the density that is raised
@@ -112,7 +112,7 @@ class Space:
 
         def one(t, p, x, g):
             drift = _apply(t, t.pull_back, p, x, g)
-            if temperature == 1:
+            if isinstance(temperature, int | float) and temperature == 1:
                 return drift
             return drift + (temperature - 1) * _apply(t, t.pull_back, p, x, jnp.zeros_like(g))
 
@@ -225,7 +225,7 @@ class MetricSpace(Space):
     def evaluation_point(self, z: PyTree) -> PyTree:
         return super().evaluation_point(self.proxy(z))
 
-    def pull_back(self, z: PyTree, theta: PyTree, gradient: PyTree, temperature: float = 1.0) -> PyTree:
+    def pull_back(self, z: PyTree, theta: PyTree, gradient: PyTree, temperature: float | jax.Array = 1.0) -> PyTree:
         return self.metric.pull_back(super().pull_back(self.proxy(z), theta, gradient, temperature))
 
     def pull_back_differences(self, z: PyTree, theta: PyTree, differences: PyTree) -> PyTree:

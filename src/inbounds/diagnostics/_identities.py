@@ -26,6 +26,7 @@ from jax.flatten_util import ravel_pytree
 
 from inbounds.data.arrays import at_hand, source_for
 from inbounds.display import html_table, text_table
+from inbounds.kernels import Kernel
 from inbounds.preconditioners import Conditional
 from inbounds.sampling import verdict
 from inbounds.sampling.convergence import convergence
@@ -217,8 +218,13 @@ def standard_error(x: np.ndarray) -> np.ndarray:
     return flat.std(axis=0, ddof=1) / math.sqrt(len(flat))
 
 
-def _temperature(kernel: Any) -> float:
-    temperature = float(kernel.temperature)
+def _temperature(kernel: Kernel) -> float:
+    temperature = kernel.one_temperature
+    if temperature is None:
+        raise ValueError(
+            f"The chains of {kernel.name} had temperatures of their own, and so no law that all draws could be held against. Look at a run "
+            "at one temperature."
+        )
     if temperature == 0:
         raise ValueError(
             f"{kernel.name} ran at temperature=0, where the chain climbs to a mode and samples no law that its draws could be "

@@ -20,6 +20,7 @@ from jax import lax
 
 from inbounds import trees
 from inbounds.gradients import GradientEstimator, GradientFactory
+from inbounds.kernels._temperature import Temperature, check_temperature, is_constant, tempered, with_temperatures
 from inbounds.kernels.recursion import OnGaussian
 from inbounds.posterior import Posterior
 from inbounds.preconditioners import NoPreconditioner, Preconditioner, as_preconditioner
@@ -77,7 +78,7 @@ class Kernel:
     reports: tuple[str, ...] = ("gradient_norm",)  # what of `Info` says something, to be kept with the draws
     adapt_steps: int = 0  # steps during which the kernel still changes itself: draws before that are not kept
     recursion: OnGaussian | None = None  # what a step does to a Gaussian; None: not known
-    temperature: Any = 1.0  # of the law that is sampled
+    temperature: Temperature = 1.0  # of the law that is sampled
     estimates_noise: bool = False  # whether it estimates the variance of minibatch gradients, to correct for it
     preconditioner: Preconditioner = NO_PRECONDITIONER
     data_version: int | None = None  # of the data that it was made of; None: it knows nothing of them
@@ -90,6 +91,12 @@ class Kernel:
         if not trees.is_traced(theta):
             self.space.check(theta)
         return self._init(theta)
+
+    def start(self, theta: PyTree) -> Any:
+        """The states of several chains, of starts with a leading axis; of temperatures with one number per chain, each has its own."""
+        states = jax.vmap(self.init)(theta)
+        several = not callable(self.temperature) and np.ndim(self.temperature) == 1
+        return with_temperatures(states, self.temperature) if several else states
 
     def step(self, key: jax.Array, state: Any, minibatch: PyTree, step_size: Any) -> tuple[Any, Info]:
         """One step: new state and `Info`. `step_size` multiplies the full gradient; the noise is sqrt(2 step_size)."""
@@ -133,6 +140,11 @@ class Kernel:
         return self.constrain(phi) if space is self.space else space.constrain(phi)
 
     @property
+    def one_temperature(self) -> float | None:
+        """The temperature of all steps of all chains; None where there is no such."""
+        return float(self.temperature) if is_constant(self.temperature) else None
+
+    @property
     def refresh_every(self) -> int | None:
         return self.estimator.refresh_every
 
@@ -149,7 +161,7 @@ class Kernel:
         """The same kernel made with other arrays in the place of its own, which may be traced."""
         if self.recipe is None:
             return self
-        made = self.recipe.factory(self.posterior, **self.recipe.with_arrays(arrays))
+        made = _made(self.recipe.factory, self.posterior, self.recipe.with_arrays(arrays))
         return replace(made, reports=self.reports, given=self.given, recipe=self.recipe)
 
     @property
@@ -202,6 +214,14 @@ def _made_again(module: str, name: str, posterior: Posterior, arguments: dict[st
     return operator.attrgetter(name)(importlib.import_module(module))(posterior, **arguments)
 
 
+def _made(factory: Callable[..., Kernel], posterior: Posterior, arguments: dict[str, Any]) -> Kernel:
+    """What a factory makes; where the temperature is not a constant, of the kernels at each temperature."""
+    temperature = arguments.get("temperature", 1.0)
+    if is_constant(temperature):
+        return factory(posterior, **arguments)
+    return tempered(lambda now: factory(posterior, **arguments | {"temperature": now}), temperature)
+
+
 def _recorded(kernel: Kernel, given: Recipe) -> Kernel:
     """The kernel with what made it. An estimator that JAX can take apart stands for its factory: it may have looked at the data."""
     arguments = given.arguments
@@ -209,6 +229,8 @@ def _recorded(kernel: Kernel, given: Recipe) -> Kernel:
         arguments = arguments | {"transforms": kernel.space.transforms}
     if "gradient" in arguments and not jax.tree_util.all_leaves([kernel.estimator]):
         arguments = arguments | {"gradient": kernel.estimator}
+    if not is_constant(arguments.get("temperature", 1.0)):
+        kernel = _made(given.factory, kernel.posterior, arguments)
     return replace(kernel, given=given, recipe=Recipe(given.factory, arguments))
 
 
@@ -253,7 +275,7 @@ class ProxyGradient:
         space: Space,
         gradient: GradientFactory,
         noise_correction: Any,
-        temperature: float = 1.0,
+        temperature: Temperature = 1.0,
     ):
         noise_correction = _as_correction(noise_correction)
         self.space = space
@@ -452,14 +474,13 @@ def check_metric(metric: Any, preconditioner: Any, noise_correction: Any) -> Non
         )
 
 
-def check_arguments(posterior: Any, temperature: float = 1.0) -> None:
+def check_arguments(posterior: Any, temperature: Any = 1.0) -> None:
     """What every kernel is given."""
     if not isinstance(posterior, Posterior):
         raise TypeError(
             f"A kernel takes an ib.Posterior; got {posterior!r}. Of a NumPyro model ib.from_numpyro(model, ...) makes one."
         )
-    if isinstance(temperature, str) or not temperature >= 0:
-        raise ValueError(f"`temperature` must be at least 0 (1 samples the posterior); got {temperature!r}.")
+    check_temperature(temperature)
 
 
 __all__ = [

@@ -609,7 +609,7 @@ def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
 
 def _start_chains(kernel: Kernel, of_kernel: tuple, data: PyTree, starts: PyTree) -> Any:
     with kernel.posterior.holding(data):
-        return jax.vmap(kernel.with_arrays(of_kernel).init)(starts)
+        return kernel.with_arrays(of_kernel).start(starts)
 
 
 def _start_collectors(collector: Any, starts: PyTree) -> Any:

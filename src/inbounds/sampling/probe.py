@@ -116,11 +116,13 @@ def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
         return "the run kept no draws"
     if program.layout is not None:
         return "the run was divided over devices"
+    if kernel.one_temperature is None:
+        return "the chains have temperatures of their own"
     if kernel.recursion is None:
         return f"nothing is known of what {kernel.name} does to a Gaussian"
     if not isinstance(feed, Held):
         return "the data are read from disk as a stream"
-    if not float(kernel.temperature) > 0:
+    if not kernel.one_temperature > 0:
         return "at temperature 0 there is no law to compare with"
     if dimension > DENSE:
         return (
@@ -318,7 +320,7 @@ def _judged(program: Program, names: list[str], found: Local, step_size: float) 
 
 def _sd_errors(covariance: np.ndarray, hessian: np.ndarray, kernel: Any, factor: np.ndarray) -> np.ndarray:
     """Of phi, where covariance and Hessian are those of z."""
-    exact = float(kernel.temperature) * np.linalg.inv(hessian)
+    exact = (kernel.one_temperature or 1.0) * np.linalg.inv(hessian)
     variances = (np.einsum("ij,jk,ik->i", factor, part, factor) for part in (covariance, exact))
     return np.sqrt(next(variances) / next(variances)) - 1
 
@@ -327,7 +329,7 @@ def _noisier_than_the_kernel(program: Program, names: list[str], found: Local, s
     """Where no Gaussian is like the posterior: noise of the gradients beyond what the kernel injects is too much for any law."""
     if _batches_per_epoch(program) > 1:
         return []
-    ratio = step_size * found.scale * np.diag(found.noise) / (2 * float(program.kernel.temperature))
+    ratio = step_size * found.scale * np.diag(found.noise) / (2 * (program.kernel.one_temperature or 1.0))
     wrong = ratio > 1
     if not wrong.any():
         return []
@@ -347,7 +349,7 @@ def _spread_too_far(program: Program, feed: Any, keys: Keys, draws: Draws, names
     at, on = (x.ravel() for x in np.indices((VIRIAL.points, VIRIAL.gradients)))
     drift, _ = _drifts(program, feed, keys, draws, phi[at], at * VIRIAL.gradients + on, at)
     drift = drift.reshape(VIRIAL.points, VIRIAL.gradients, -1).mean(axis=1)
-    product = -(phi - phi.mean(axis=0, dtype=float)) * drift / float(program.kernel.temperature)
+    product = -(phi - phi.mean(axis=0, dtype=float)) * drift / (program.kernel.one_temperature or 1.0)
     virial, error = product.mean(axis=0), product.std(axis=0, ddof=1) / math.sqrt(VIRIAL.points)
     far = virial > FAR * MOST_VIRIAL  # there a few draws have most of the mean, and of its error
     wrong = (virial > MOST_VIRIAL) & (virial - 1 > np.where(far, 1.3, 3.0) * error)
