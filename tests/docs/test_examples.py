@@ -67,6 +67,14 @@ def test_every_worked_model_is_sampled_inside_its_bounds_and_makes_its_picture(n
         assert np.ptp(shown) > 0, "the chain moved"
 
 
+def test_replica_exchange_finds_the_weight_of_a_mode_that_a_chain_alone_never_leaves(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    found = importlib.import_module("replica_exchange").main(rounds=15_000)
+    assert found["replica exchange"] == pytest.approx(found["truth"], abs=0.06)
+    assert found["one chain alone"] == 1.0
+    assert found["rounds in which the coldest chain is another"] > 0.2
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_results_kept_with_the_examples_are_within_what_is_promised(name):
     result = json.loads((EXAMPLES / f"{name}.json").read_text())

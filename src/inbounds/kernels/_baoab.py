@@ -20,6 +20,7 @@ from inbounds.kernels._base import (
     kernel_factory,
     kernel_on_proxy,
 )
+from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.recursion import amplitude_left, underdamped
 from inbounds.posterior import Posterior
 from inbounds.preconditioners import one_step_late
@@ -45,7 +46,7 @@ def baoab(
     noise_correction: Any = False,
     preconditioner: Any = None,
     metric: Any = None,
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
     gradient: Any = gradients.minibatch,
 ) -> Kernel:
     r"""Underdamped Langevin dynamics on the proxy by the BAOAB splitting (Leimkuhler and Matthews 2013).
@@ -70,7 +71,8 @@ def baoab(
             variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         metric: $c$ and $L$ of $\varphi = c + L z$, such as `ib.metrics.laplace(posterior, center)` makes: the equations above are then
             those of $z$. It excludes a preconditioner.
-        temperature: $T$; 1 samples the posterior.
+        temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as
+            those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_arguments(posterior, temperature)

@@ -12,6 +12,7 @@ from numpyro.distributions import ExpandedDistribution
 from inbounds import gradients, trees
 from inbounds.data.arrays import is_source
 from inbounds.kernels._base import Info, Kernel, as_preconditioner, check_arguments, kernel_factory
+from inbounds.kernels._temperature import Temperature
 from inbounds.posterior import Posterior, is_distribution
 from inbounds.space import Space
 from inbounds.trees import PyTree
@@ -31,7 +32,7 @@ def lazy_rows(
     transforms: PyTree = None,
     *,
     preconditioner: Any = None,
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
 ) -> Kernel:
     r"""`ib.sgld` for factor models that leaves a row of a table alone until a minibatch has data of it.
 
@@ -56,7 +57,8 @@ def lazy_rows(
         transforms: $f$, as for `ib.sgld`.
         preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, or a function of theta that makes
             one, in which no variable has a say in its own scale.
-        temperature: $T$; 1 samples the posterior.
+        temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as
+            those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.
 
     The `gradient_norm` of its `Info` is over the drifts that the data of the minibatch cause one by one.
     """

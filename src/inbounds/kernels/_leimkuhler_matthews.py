@@ -21,6 +21,7 @@ from inbounds.kernels._base import (
     kernel_on_proxy,
     scaled,
 )
+from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.recursion import Recursion, amplitude_left
 from inbounds.posterior import Posterior
 from inbounds.space import Space
@@ -48,7 +49,7 @@ def leimkuhler_matthews(
     noise_correction: Any = False,
     preconditioner: Any = None,
     metric: Any = None,
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
     gradient: Any = gradients.minibatch,
 ) -> Kernel:
     r"""Langevin dynamics on the proxy, integrated by the scheme of Leimkuhler and Matthews (2013).
@@ -74,7 +75,8 @@ def leimkuhler_matthews(
             makes one, in which no variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         metric: $c$ and $L$ of $\varphi = c + L z$, such as `ib.metrics.laplace(posterior, center)` makes: the equations above are then
             those of $z$. It excludes a preconditioner.
-        temperature: $T$; 1 samples the posterior.
+        temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as
+            those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_arguments(posterior, temperature)

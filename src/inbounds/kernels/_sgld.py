@@ -20,6 +20,7 @@ from inbounds.kernels._base import (
     kernel_on_proxy,
     scaled,
 )
+from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.recursion import Recursion, amplitude_left
 from inbounds.posterior import Posterior
 from inbounds.space import Space
@@ -40,7 +41,7 @@ def sgld(
     noise_correction: Any = False,
     preconditioner: Any = None,
     metric: Any = None,
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
     gradient: Any = gradients.minibatch,
 ) -> Kernel:
     r"""Stochastic gradient Langevin dynamics on the proxy $\varphi$ of $\theta = f(\varphi)$.
@@ -63,7 +64,9 @@ def sgld(
             makes one, in which no variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         metric: $c$ and $L$ of $\varphi = c + L z$, such as `ib.metrics.laplace(posterior, center)` makes: the equations above are then
             those of $z$. It excludes a preconditioner.
-        temperature: $T$; 1 samples the posterior. At another one noise is $\sqrt{2 \epsilon T}$ and $f''/f'$ counts $T$ times.
+        temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as
+            those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.
+            The noise is $\sqrt{2 \epsilon T}$, and $f''/f'$ counts $T$ times.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_arguments(posterior, temperature)

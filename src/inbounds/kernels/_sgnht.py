@@ -18,6 +18,7 @@ from inbounds.kernels._base import (
     kernel_factory,
     kernel_on_proxy,
 )
+from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.recursion import UnstableError, underdamped
 from inbounds.posterior import Posterior
 from inbounds.preconditioners import one_step_late
@@ -43,7 +44,7 @@ def sgnht(
     thermal_mass: float = 1.0,
     preconditioner: Any = None,
     metric: Any = None,
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
     gradient: Any = gradients.minibatch,
 ) -> Kernel:
     r"""Stochastic gradient Nose-Hoover thermostat (Ding et al. 2014) on the proxy, by a symmetric splitting.
@@ -64,7 +65,8 @@ def sgnht(
         preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one, in which no
             variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
         metric: refused: the one thermostat cools every coordinate alike, and in a metric their noise differs.
-        temperature: $T$; 1 samples the posterior.
+        temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as
+            those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
     """
     check_arguments(posterior, temperature)

@@ -174,6 +174,8 @@ class Draws:
         clamped = float(np.mean(self.stats["clamped"]))
         of_noise = (verdict.restarted if self.kernel.name == "ito" else verdict.noise_is_absorbed)(clamped)
         notes = verdict.too_short(self.num_draws)
+        if self.kernel.one_temperature is None:
+            return of_noise + notes + verdict.of_several_temperatures()
         if notes or self.phi is None:
             return of_noise + self.of_steps + notes
         numbers = sum(leaf.size for leaf in jax.tree.leaves(self.phi))

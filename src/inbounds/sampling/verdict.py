@@ -59,6 +59,15 @@ def too_short(draws: int) -> list[Note]:
     return [Note("too-short", what, loud=False)]
 
 
+def of_several_temperatures() -> list[Note]:
+    """Draws of several laws are not judged as if they had one."""
+    what = (
+        "the chains have temperatures of their own, or one that changes, so that their draws have no one law: R-hat, ESS and quantiles "
+        "of all of them together say nothing. Look at one chain at a time, as in draws.theta[name][0]."
+    )
+    return [Note("not-judged", what, loud=False)]
+
+
 def chains_agree(names: Sequence[str], found: Convergence, chains: int, draws: int) -> list[Note]:
     """Notes on R-hat, on effective sample sizes and on drift, for all the numbers of a run together."""
     notes: list[Note] = []

@@ -12,6 +12,7 @@ import numpy as np
 from inbounds import transforms as tf
 from inbounds import trees
 from inbounds.kernels._base import Info, Kernel, ProxyGradient, check_arguments
+from inbounds.kernels._temperature import Temperature
 from inbounds.posterior import Posterior
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree
@@ -59,7 +60,7 @@ def bounded_kernel(
     posterior: Posterior,
     move: Callable[[jax.Array, jax.Array, jax.Array, Bounds, jax.Array], jax.Array],
     gradient: Any,
-    temperature: float,
+    temperature: Temperature,
 ) -> Kernel:
     """A kernel that moves theta: `move(theta, gradient, noise, bounds, step_size)`, leaf by leaf, then clips inside."""
     check_arguments(posterior, temperature)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from inbounds import gradients, trees
 from inbounds import transforms as tf
 from inbounds.kernels._base import Info, Kernel, ProxyGradient, check_arguments, kernel_factory
+from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import bounds_of
 from inbounds.posterior import Posterior
 from inbounds.space import Space, is_constraint
@@ -28,7 +29,7 @@ def ito(
     transforms: PyTree = None,
     *,
     restart: bool = True,
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
     gradient: Any = gradients.minibatch,
 ) -> Kernel:
     r"""Euler steps of the process $\varphi = g(\theta)$, $g = f^{-1}$, that Ito's formula gives (Section 4 of the paper).

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 
 from inbounds import gradients
 from inbounds.kernels._base import Kernel, kernel_factory
+from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import Bounds, bounded_kernel, is_finite_end
 from inbounds.posterior import Posterior
 
 
 @kernel_factory
-def mirror(posterior: Posterior, *, temperature: float = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
+def mirror(posterior: Posterior, *, temperature: Temperature = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
     r"""SGLD on theta itself, folded back into the support (Patterson and Teh 2013; Bubeck et al. 2018).
 
     $$\theta_{t+1} = \mathrm{fold}\left( \theta_t + \epsilon\, \hat g(\theta_t) + \sqrt{2 \epsilon}\, \eta_t \right)$$

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 
 from inbounds import gradients
 from inbounds.kernels._base import Kernel, kernel_factory
+from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import bounded_kernel
 from inbounds.posterior import Posterior
 
 
 @kernel_factory
-def projected(posterior: Posterior, *, temperature: float = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
+def projected(posterior: Posterior, *, temperature: Temperature = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
     r"""SGLD on theta itself, projected into the support (Bubeck, Eldan and Lehec 2018).
 
     $$\theta_{t+1} = \mathrm{proj}\left( \theta_t + \epsilon\, \hat g(\theta_t) + \sqrt{2 \epsilon}\, \eta_t \right)$$

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 
 from inbounds import gradients
 from inbounds.kernels._base import Kernel, check_arguments, kernel_factory
+from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import Bounds, bounded_kernel, bounds_of, is_finite_end
 from inbounds.kernels.baselines._mirror import fold
 from inbounds.posterior import Posterior
 
 
 @kernel_factory
-def sgrld(posterior: Posterior, *, temperature: float = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
+def sgrld(posterior: Posterior, *, temperature: Temperature = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
     r"""Riemannian Langevin dynamics with the metric $G = \mathrm{diag}(\theta)^{-1}$ (Patterson and Teh 2013), mirrored at 0.
 
     $$\theta_{t+1} = \left| \theta_t + \epsilon \left( \theta_t\, \hat g(\theta_t) + T \right) + \sqrt{2 \epsilon T \theta_t}\, \eta_t \right|$$

@@ -11,6 +11,7 @@ import numpy as np
 from inbounds import gradients, trees
 from inbounds import transforms as tf
 from inbounds.kernels._base import Info, Kernel, check_arguments, kernel_factory
+from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import bounds_of
 from inbounds.kernels.baselines._mirror import fold
 from inbounds.posterior import Posterior
@@ -29,7 +30,7 @@ def touched_rows(
     batch_size: int,
     *,
     noise: str = "ahn",
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
 ) -> Kernel:
     r"""SGLD, mirrored, that leaves a row alone where no rating of it is in the minibatch (Ahn et al. 2015).
 
