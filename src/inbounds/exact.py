@@ -14,6 +14,7 @@ import numpy as np
 
 from inbounds.data.arrays import is_stream
 from inbounds.posterior import Posterior
+from inbounds.precision import in_double
 from inbounds.trees import PyTree
 
 SLICE_NUMBERS = 2**22  # of what a Hessian holds at once: rows times columns
@@ -118,7 +119,7 @@ class Likelihood:
     ) -> Any:
         """`function(log likelihoods of the rows of a slice, *arguments)`, summed over all slices."""
         likelihood = self.posterior.log_likelihood
-        with jax.enable_x64(True):
+        with in_double():
             arguments = tuple(np.asarray(a, np.float64) for a in arguments)
             if likelihood is None:
                 return jax.tree.map(np.asarray, function(lambda theta: jnp.zeros(1), *arguments))

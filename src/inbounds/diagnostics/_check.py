@@ -27,6 +27,7 @@ from inbounds import transforms as tf
 from inbounds.data.arrays import at_hand, is_source, source_for
 from inbounds.display import html_table
 from inbounds.posterior import Posterior, support_name
+from inbounds.precision import in_double
 from inbounds.space import Space, is_constraint, is_transform
 from inbounds.trees import PyTree, variable_name
 
@@ -303,7 +304,7 @@ def _round_trips(variables: list[tuple[str, Any, Any, jax.Array]]) -> list[float
     def there_and_back(phis):
         return [transform.inv(transform(phi)) for (_, _, transform, _), phi in zip(variables, phis, strict=True)]
 
-    with jax.enable_x64(True):
+    with in_double():
         backs = there_and_back(phis)
     return [float(np.max(np.abs(np.asarray(back) - phi), initial=0.0)) for back, phi in zip(backs, phis, strict=True)]
 

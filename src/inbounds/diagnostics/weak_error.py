@@ -33,6 +33,8 @@ from numpy.polynomial import hermite_e, legendre
 from scipy import integrate, interpolate, sparse
 from scipy.sparse import linalg
 
+from inbounds.precision import in_double
+
 __all__ = ["SCHEMES", "Bias", "StationaryLaw", "fitted_slope", "stationary"]
 
 SCHEMES = ("euler", "leimkuhler_matthews", "mirror")
@@ -304,7 +306,7 @@ class _Proxy:
         return self(phi)[2]
 
     def inverse(self, theta) -> np.ndarray:
-        with jax.enable_x64(True):
+        with in_double():
             return np.asarray(self.transform.inv(jnp.asarray(theta, jnp.float64)))
 
     @functools.cached_property
@@ -337,7 +339,7 @@ def _in_blocks(function: Callable, x: np.ndarray) -> np.ndarray:
     """Apply a JAX function in float64, in blocks of one shape; the answer has leading axes of its own, then x's."""
     flat = np.ravel(np.asarray(x, float))
     padded = np.append(flat, np.zeros(-len(flat) % _BLOCK)).reshape(-1, _BLOCK)
-    with jax.enable_x64(True):
+    with in_double():
         blocks = [np.asarray(function(jnp.asarray(block, jnp.float64))) for block in padded]
     values = np.concatenate(blocks, axis=-1)[..., : len(flat)]
     return values.reshape(*values.shape[:-1], *np.shape(x))

@@ -21,6 +21,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from inbounds.exact import Likelihood, Part, flat, flattener
 from inbounds.posterior import Posterior
+from inbounds.precision import in_double
 from inbounds.space import Space
 from inbounds.trees import PyTree, variable_name
 
@@ -114,7 +115,7 @@ class Surface:
         self.posterior, self.space = posterior, space
         self.likelihood = Likelihood.of(posterior, theta)
         self.theta_like = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), theta)
-        with jax.enable_x64(True):
+        with in_double():
             self.phi_like = jax.tree.map(np.asarray, space.unconstrain(self.theta_like))
         self.dimension, self.unravel = flattener(self.phi_like)
         self._map = posterior.compiled.of(_constrained, space, _Shapes.of(self.phi_like))
@@ -123,19 +124,19 @@ class Surface:
 
     def phi_of(self, theta: PyTree) -> np.ndarray:
         """The flat proxy of theta."""
-        with jax.enable_x64(True):
+        with in_double():
             return flat(self.space.unconstrain(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), theta)))
 
     def theta_of(self, phi: np.ndarray) -> PyTree:
         """Theta of a flat proxy."""
-        with jax.enable_x64(True):
+        with in_double():
             return jax.tree.map(np.asarray, self._map(phi))
 
     def look(self, phi: np.ndarray, part: Part | None = None) -> Look:
         """Value, gradient and Hessian, from a part of the data or from all of them."""
         theta = flat(self.theta_of(phi))
         value, gradient, hessian = self.likelihood.expansion(theta, part)
-        with jax.enable_x64(True):
+        with in_double():
             rest, slope, curved = (np.asarray(x) for x in self._outer(phi, gradient, hessian, theta))
         return Look(float(rest) - value, slope, (curved + curved.T) / 2)
 
@@ -143,7 +144,7 @@ class Surface:
         """Value and gradient alone, for many dimensions."""
         theta = flat(self.theta_of(phi))
         value, gradient = self.likelihood.slope(theta, part)
-        with jax.enable_x64(True):
+        with in_double():
             rest, slope = (np.asarray(x) for x in self._slope(phi, gradient, theta))
         return float(rest) - value, slope
 

@@ -12,6 +12,7 @@ import numpy as np
 from inbounds import trees
 from inbounds.exact import Curvature, Likelihood, flat, flattener
 from inbounds.posterior import Posterior
+from inbounds.precision import in_double
 from inbounds.space import Space
 from inbounds.trees import PyTree, variable_name
 
@@ -28,7 +29,7 @@ class Reference:
     def __init__(self, posterior: Posterior, space: Space, theta: PyTree):
         self.posterior, self.space = posterior, space
         self.theta = jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)).astype(np.float64), theta)
-        with jax.enable_x64(True):
+        with in_double():
             self.phi = jax.tree.map(np.asarray, space.unconstrain(self.theta))
         self.dimension, self._unravel = flattener(self.phi)
         self._gradient: np.ndarray | None = None
@@ -40,7 +41,7 @@ class Reference:
 
     def products(self, vectors: np.ndarray) -> np.ndarray:
         """The same Hessian times each row of `vectors`: one pass over the data for all of them, and one for the gradient before the first."""
-        with jax.enable_x64(True):
+        with in_double():
             moved = np.asarray(self._moved(flat(self.phi), vectors))
         curved = self._likelihood.products(flat(self.theta), moved)
         return self._with_the_rest(vectors, curved)
@@ -54,7 +55,7 @@ class Reference:
         squares = self._likelihood.squares(flat(self.theta), probes, seed)
         signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(probes, self.dimension))
         rest = np.mean(signs * self._with_the_rest(signs, np.zeros((probes, squares.size))), axis=0)
-        with jax.enable_x64(True):
+        with in_double():
             pulled = self.space.pull_back_variance(self.phi, trees.cut_like(self.theta, jnp.asarray(squares)))
         return flat(pulled) + np.abs(rest)
 
@@ -65,7 +66,7 @@ class Reference:
     def _with_the_rest(self, vectors: np.ndarray, curved: np.ndarray) -> np.ndarray:
         if self._gradient is None:
             self._gradient = self._likelihood.slope(flat(self.theta))[1]
-        with jax.enable_x64(True):
+        with in_double():
             return np.asarray(self._rest(flat(self.phi), self._gradient, vectors, curved))
 
     @cached_property
@@ -104,7 +105,7 @@ class Reference:
             log_likelihood = gradient @ moved + moved @ (hessian @ moved) / 2
             return -(log_likelihood + self.posterior.log_prior(theta) + self.space.log_abs_det_jacobian(phi))
 
-        with jax.enable_x64(True):
+        with in_double():
             made = np.asarray(jax.jit(jax.hessian(negative))(flat(self.phi)))
         return (made + made.T) / 2
 

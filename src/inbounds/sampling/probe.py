@@ -19,6 +19,7 @@ from jax import lax
 from inbounds import trees
 from inbounds.data.arrays import Epochs, Held
 from inbounds.engine.program import Keys, Program
+from inbounds.precision import in_double
 from inbounds.preconditioners import OneStepLate, RMSprop
 from inbounds.sampling.summary import labels
 from inbounds.sampling.verdict import Note, listed
@@ -208,7 +209,7 @@ def _linear(program: Program) -> tuple[np.ndarray, np.ndarray] | None:
     space = program.kernel.space
     if space.of_proxy is space:
         return None
-    with jax.enable_x64(True):
+    with in_double():
         to_proxy = jax.vmap(lambda z: _flat(space.proxy(z)))
         zero = jnp.zeros((1, program.dimension), jnp.float64)
         center = np.asarray(to_proxy(zero)[0])
