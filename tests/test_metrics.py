@@ -1,5 +1,7 @@
 """Metrics: kernels move z, in which the posterior is round, and sample the posterior of theta all the same."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -148,6 +150,30 @@ def test_a_run_in_a_metric_is_resumed_and_stored(tmp_path):
     whole = ib.sample(kernel, 0.05, 4_096, **run | {"store": None})
     np.testing.assert_array_equal(np.asarray(resumed.theta["b"]), whole.theta["b"])
     np.testing.assert_array_equal(np.asarray(resumed.phi["s"]), whole.phi["s"])
+
+
+@pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")  # too short a run to have a law
+def test_a_checkpoint_brings_its_own_metric(tmp_path):
+    """Another machine finds the axes with other signs and in another order; z would mean something else."""
+    posterior, theta = positive_regression()
+    metric = ib.metrics.laplace(posterior, theta, batch_size=100)
+    turned = replace(metric, factor=-metric.factor[:, ::-1], inverse=-metric.inverse[::-1], noise=metric.noise[::-1])
+    folder = ib.Checkpoint(tmp_path / "checkpoints", every_steps=64)
+    run = dict(step_size=0.05, batch_size=100, num_chains=2, progress=False, init=theta)
+
+    def go(metric, **options):
+        return ib.sample(ib.leimkuhler_matthews(posterior, metric=metric, noise_correction=True), **run, **options)
+
+    go(metric, num_steps=2_048, checkpoint=folder)
+    resumed = go(turned, num_steps=4_096, checkpoint=folder, resume=True)
+    whole = go(metric, num_steps=4_096)
+    np.testing.assert_array_equal(resumed.theta["b"], whole.theta["b"])
+    np.testing.assert_array_equal(resumed.kernel.options["metric"].factor, metric.factor)
+    narrow = replace(metric, factor=metric.factor / 2, inverse=2 * metric.inverse)
+    elsewhere = replace(metric, center=metric.center | {"s": metric.center["s"] + 1})
+    for other in (narrow, elsewhere):
+        with pytest.raises(ValueError, match="its metric has another centre or other scales"):
+            go(other, num_steps=4_096, checkpoint=folder, resume=True)
 
 
 def test_a_metric_of_draws_is_that_of_their_covariance():

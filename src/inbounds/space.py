@@ -29,7 +29,10 @@ def is_transform(x: Any) -> bool:
 
 
 class Metric(Protocol):
-    """A linear map phi = c + L z after the transforms (see `inbounds.metrics`)."""
+    """A linear map phi = c + L z after the transforms (see `inbounds.metrics`): a pytree, whose arrays are saved with checkpoints."""
+
+    @property
+    def center(self) -> PyTree: ...
 
     def to_proxy(self, z: PyTree) -> PyTree: ...
 

@@ -90,6 +90,24 @@ def posterior_of_minibatches():
     return {"mean": float(np.max(np.abs(rate.mean(0) - mean) / sd)), "sd": float(np.mean(rate.std(0) / sd))}
 
 
+def metrics():
+    """The draws of one device, in metrics of each kind, on chains and data over eight."""
+    mean, _ = counts_by_group.exact_moments()
+    center = {"rate": mean.astype(np.float32)}
+    found = {
+        "dense": ib.metrics.laplace(COUNTS, center),
+        "low rank": ib.metrics.low_rank(COUNTS, center, rank=3),
+        "per row": ib.metrics.per_row(COUNTS, center, ["rate"]),
+    }
+    settings = SETTINGS | dict(step_size=0.2, num_steps=256, init=center)
+    results = {}
+    for name, metric in found.items():
+        kernel = ib.leimkuhler_matthews(COUNTS, metric=metric)
+        one, many = (ib.sample(kernel, devices=d, **settings) for d in (None, ib.Layout(chain=2, data=4)))
+        results[name] = distance(one, many)
+    return results
+
+
 def estimates(batching, variance, shard):
     """Mean and shown variance of many spread estimates beside the exact gradient and their own variance."""
     layout = ib.Layout(data=8, shard=shard)
@@ -191,6 +209,7 @@ if __name__ == "__main__":
     parts = {
         "chains and data": chains_and_data,
         "minibatches": posterior_of_minibatches,
+        "metrics": metrics,
         "epochs": lambda: estimates("epochs", "halves", {"rate": "group"}),
         "halves": lambda: estimates("replacement", "halves", None),
         "per example": lambda: estimates("replacement", "per_example", {"rate": "group"}),

@@ -48,6 +48,11 @@ def test_only_the_sum_of_the_gradients_travels(eight):
     assert eight["chains and data"]["traffic of both"] == {"all-reduce": [f"f32[4,{counts_by_group.GROUPS}]"]}
 
 
+def test_chains_in_a_metric_on_eight_devices_are_those_of_one(eight):
+    assert set(eight["metrics"]) == {"dense", "low rank", "per row"}
+    assert max(eight["metrics"].values()) < 1e-3
+
+
 def test_minibatches_on_several_devices_give_the_exact_posterior(eight):
     assert eight["minibatches"]["mean"] < 0.45
     assert eight["minibatches"]["sd"] == pytest.approx(1.0, abs=0.06)

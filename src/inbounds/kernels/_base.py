@@ -164,6 +164,14 @@ class Kernel:
         made = _made(self.recipe.factory, self.posterior, self.recipe.with_arrays(arrays))
         return replace(made, reports=self.reports, given=self.given, recipe=self.recipe)
 
+    def in_metric(self, metric: Any) -> Kernel:
+        """The same kernel with another metric of the same kind and shapes in the place of its own."""
+        assert self.recipe is not None
+        assert self.given is not None
+        given, recipe = (replace(r, arguments=r.arguments | {"metric": metric}) for r in (self.given, self.recipe))
+        made = recipe.factory(self.posterior, **recipe.arguments)
+        return replace(made, reports=self.reports, given=given, recipe=recipe)
+
     @property
     def options(self) -> dict[str, Any]:
         """What the factory was given beside the posterior, by name."""

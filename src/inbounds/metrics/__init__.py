@@ -14,5 +14,6 @@ from inbounds.metrics._low_rank import low_rank as low_rank
 from inbounds.metrics._per_row import PerRow as PerRow
 from inbounds.metrics._per_row import per_row as per_row
 from inbounds.metrics._reference import Reference as Reference
+from inbounds.metrics._reference import is_same as is_same
 
-__all__ = ["Dense", "LowRank", "PerRow", "Reference", "from_draws", "laplace", "low_rank", "per_row"]
+__all__ = ["Dense", "LowRank", "PerRow", "Reference", "from_draws", "is_same", "laplace", "low_rank", "per_row"]

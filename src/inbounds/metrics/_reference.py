@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,8 @@ from inbounds.posterior import Posterior
 from inbounds.precision import in_double
 from inbounds.space import Space
 from inbounds.trees import PyTree, variable_name
+
+SAME = 1e-3  # of what differs between two computations of one metric, in its own units
 
 
 class Reference:
@@ -137,3 +140,19 @@ def shifted(center: PyTree, moved: jax.Array) -> PyTree:
 def distance(phi: PyTree, center: PyTree) -> jax.Array:
     """phi - center as one vector."""
     return trees.ravel(jax.tree.map(lambda p, c: p - jnp.asarray(c, p.dtype), phi, center))
+
+
+def is_same(metric: Any, other: Any) -> bool:
+    """Whether two metrics have the same centre and the same L L^T, up to rounding: by what they do to a few random vectors."""
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        center = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), metric.center)
+        apart = flat(metric.from_proxy(other.center)) - flat(metric.from_proxy(center))
+        if not np.max(np.abs(apart)) <= SAME:
+            return False
+        for _ in range(4):
+            drift = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), center)
+            ours, theirs = (flat(m.to_proxy(m.pull_back(drift))) - flat(m.center) for m in (metric, other))
+            if not np.all(np.abs(ours - theirs) <= SAME * np.abs(ours).max()):
+                return False
+    return True

@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds.engine.program import Carry, Keys
+from inbounds.metrics import is_same
 from inbounds.sampling.fingerprint import NOISE, differences
 from inbounds.sampling.lock import hold
 from inbounds.sampling.record import Record
@@ -70,6 +72,7 @@ class Loaded(NamedTuple):
     position: int  # draws kept until then, of each chain
     snapshot: list[np.ndarray]  # those draws, where they are not in a store
     seconds: float  # that the run had taken
+    metric: Any  # that the kernel moves in; None without one
 
 
 class Checkpointer:
@@ -79,16 +82,25 @@ class Checkpointer:
         checkpoint: where and how often.
         fingerprint: what tells this run from others.
         environment: versions and devices: a change is worth a warning, not a refusal.
+        metric: that the kernel moves in, which is saved itself: made anew, its eigenvectors may come out with other signs or in another
+            order, and z would mean something else.
         resume: whether checkpoints may be there already.
         held: where to enter what is held until the end of the run.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, fingerprint: dict, environment: dict, resume: bool, held: contextlib.ExitStack
+        self,
+        checkpoint: Checkpoint,
+        fingerprint: dict,
+        environment: dict,
+        metric: Any,
+        resume: bool,
+        held: contextlib.ExitStack,
     ):
         self.checkpoint = checkpoint
         self.fingerprint = fingerprint
         self.environment = environment
+        self.metric = metric
         self.orbax = _orbax()
         self.path = _absolute(checkpoint.path)
         hold(
@@ -129,7 +141,8 @@ class Checkpointer:
             return
         snapshot = record.snapshot()
         state = _leaves((carry, keys))
-        kept = {f"{i:04d}": leaf for i, leaf in enumerate(snapshot) if leaf.size}
+        kept = _numbered(snapshot)
+        metric = _numbered(np.asarray(leaf) for leaf in jax.tree.leaves(self.metric))
         run = {
             "step": done,
             "position": record.num_draws,
@@ -137,12 +150,12 @@ class Checkpointer:
             "fingerprint": self.fingerprint,
             "environment": self.environment,
             "draws": [[list(leaf.shape), str(leaf.dtype)] for leaf in snapshot],
-            "checksums": {"state": _checksums(state), "draws": _checksums(kept)},
+            "metric": {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in metric.items()},
+            "checksums": {"state": _checksums(state), "draws": _checksums(kept), "metric": _checksums(metric)},
         }
         args = self.orbax.args
         items = {"run": args.JsonSave(run), "state": args.StandardSave(state)}
-        if kept:
-            items["draws"] = args.StandardSave(kept)
+        items |= {name: args.StandardSave(arrays) for name, arrays in (("draws", kept), ("metric", metric)) if arrays}
         try:
             self.manager.save(done, args=args.Composite(**items), force=True)
         except Exception as error:
@@ -203,19 +216,24 @@ class Checkpointer:
         like = _leaves((carry, keys))
         items = {"state": args.StandardRestore(jax.tree.map(_abstract, like))}
         kept = {f"{i:04d}": np.empty(shape, dtype) for i, (shape, dtype) in enumerate(run["draws"]) if np.prod(shape)}
-        if kept:
-            items["draws"] = args.StandardRestore(kept)
+        shapes = run.get("metric", {})
+        metric = {name: np.empty(shape, dtype) for name, (shape, dtype) in shapes.items()}
+        items |= {name: args.StandardRestore(like) for name, like in (("draws", kept), ("metric", metric)) if like}
         restored = self.manager.restore(step, args=args.Composite(**items))
         state, draws = restored["state"], restored["draws"] if kept else {}
-        checks = [*_checks(run["checksums"]["state"], state), *_checks(run["checksums"]["draws"], draws)]
-        if not all(checks):
+        metric = restored["metric"] if metric else {}
+        parts = {"state": state, "draws": draws, "metric": metric}
+        if not all(check for name, part in parts.items() for check in _checks(run["checksums"].get(name, {}), part)):
             raise RefusedError("its contents do not have the checksums that were written with them")
+        then = jax.tree.unflatten(jax.tree.structure(self.metric), [metric[name] for name in sorted(metric)])
+        if self.metric is not None and not is_same(then, self.metric):
+            raise RefusedError("it is of another run (its metric has another centre or other scales)")
         for name in sorted(run["environment"].keys() | self.environment.keys()):
-            then, now = run["environment"].get(name), self.environment.get(name)
-            if then != now and then is not None:
+            before, now = run["environment"].get(name), self.environment.get(name)
+            if before != now and before is not None:
                 differ = "may differ" if name == NOISE else "may differ in the last bits"
                 warnings.warn(
-                    f"The run began with {name} {then} and goes on with {now}: its draws are as good, but {differ} from those of a "
+                    f"The run began with {name} {before} and goes on with {now}: its draws are as good, but {differ} from those of a "
                     "run that was not interrupted.",
                     stacklevel=5,
                 )
@@ -224,7 +242,7 @@ class Checkpointer:
             draws[f"{i:04d}"] if np.prod(shape) else np.zeros(shape, dtype)
             for i, (shape, dtype) in enumerate(run["draws"])
         ]
-        return Loaded(int(run["step"]), carry, keys, int(run["position"]), snapshot, float(run["seconds"]))
+        return Loaded(int(run["step"]), carry, keys, int(run["position"]), snapshot, float(run["seconds"]), then)
 
     def _set_aside(self, refused: list[tuple[int, str]]) -> None:
         """Rename what cannot be used, so that it neither misleads nor stands in the way of new checkpoints."""
@@ -247,6 +265,11 @@ class Checkpointer:
 
 class RefusedError(Exception):
     """Why a checkpoint is not used."""
+
+
+def _numbered(arrays: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays by number; Orbax has no place for empty ones."""
+    return {f"{i:04d}": array for i, array in enumerate(arrays) if array.size}
 
 
 def _leaves(tree: PyTree) -> dict[str, Any]:

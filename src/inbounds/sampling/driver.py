@@ -220,8 +220,13 @@ class _Run:
             if program.layout is None:
                 self.keys = jax.device_put(self.keys)  # Orbax asks where they are
             options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-            self.checkpointer = Checkpointer(options, identity, environment(program), resume, self.held)
+            metric = program.kernel.options.get("metric")
+            self.checkpointer = Checkpointer(options, identity, environment(program), metric, resume, self.held)
             loaded = self.checkpointer.load(carry, self.keys, self.num_steps) if resume else None
+            if loaded is not None and loaded.metric is not None:  # its z is that of the state
+                program = replace(program, kernel=program.kernel.in_metric(loaded.metric))
+                self.program = self.record.program = program
+                self.checkpointer.metric = loaded.metric
         if store is not None:
             from inbounds.sampling.store import StoredRecord  # here: Zarr is an extra
 

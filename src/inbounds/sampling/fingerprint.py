@@ -38,7 +38,7 @@ def fingerprint(
     entries = {
         "kernel": kernel.name,
         **{
-            f"{name} of the kernel": in_words(value)
+            f"{name} of the kernel": _metric(value) if name == "metric" else in_words(value)
             for name, value in kernel.options.items()
             if name not in ("gradient", "transforms")
         },
@@ -73,6 +73,11 @@ def environment(program: Any) -> dict[str, str]:
     """What may change the last bits of the draws, and not the draws: versions, and the kind of device. And who draws the noise."""
     found = {"inbounds": version("inbounds"), "JAX": jax.__version__, "device": jax.devices()[0].device_kind}
     return found | {NOISE: "kernels of our own, where they pay" if program.fuses else "XLA"}
+
+
+def _metric(metric: Any) -> str:
+    """Its kind and its shapes. Eigenvectors come out otherwise on another machine: L is in the checkpoint, and compared there."""
+    return "None" if metric is None else f"{type(metric).__name__}({shapes_in_words(metric)})"
 
 
 def _step_size(step_size: Any) -> Any:
