@@ -3,11 +3,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DOCS := .venv-docs
 OUT ?= out/demo
 # Two workers: the tests are compiled programs of one core each.
 WORKERS ?= 2
 
-.PHONY: demo test lowest lint dist bench fuzz clean
+.PHONY: demo test lowest lint docs dist bench fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/python -m experiments demo --out $(OUT)
@@ -24,6 +25,12 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, in an environment of its own: a warning is an error, and then headless Chromium opens it.
+docs: $(DOCS)/installed
+	$(DOCS)/bin/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet --builder html docs out/site
+	$(DOCS)/bin/python -m pytest --quiet docs/_site
+	@echo "open out/site/index.html"
 
 # The wheel and the sdist, each installed and tried in fresh environments of the oldest and the newest Python that is found.
 dist: $(VENV)/installed
@@ -51,5 +58,11 @@ $(VENV)/installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
+$(DOCS)/installed: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --upgrade pip
+	$(DOCS)/bin/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv .venv-lowest out .bench
+	rm -rf .venv .venv-docs .venv-lowest dist docs/reference out .bench

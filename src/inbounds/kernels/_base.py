@@ -11,7 +11,7 @@ import importlib
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, ParamSpec, cast
 
 import jax
 import jax.numpy as jnp
@@ -242,8 +242,31 @@ def _recorded(kernel: Kernel, given: Recipe) -> Kernel:
     return replace(kernel, given=given, recipe=Recipe(given.factory, arguments))
 
 
-kernel_factory = recorded(_recorded)
-"""A decorator for functions of a posterior that make a `Kernel`: kernels of equal arguments share what is compiled for them."""
+Arguments = ParamSpec("Arguments")
+
+
+def kernel_factory(factory: Callable[Arguments, Kernel]) -> Callable[Arguments, Kernel]:
+    """A decorator for functions of a posterior that make a `Kernel`: kernels of equal arguments share what is compiled for them.
+
+    Args:
+        factory: takes the posterior first, then its options; each has a name.
+
+    Returns:
+        The same function. What it makes knows the factory and the arguments that made it.
+
+    Raises:
+        TypeError: when the factory is called and takes `*args`, whose members have no name.
+
+    Example:
+        >>> import inbounds as ib
+        >>> @ib.kernels.kernel_factory
+        ... def careful(posterior, caution=2.0):
+        ...     return ib.sgld(posterior, temperature=1 / caution)
+        >>> posterior = ib.Posterior({"x": numpyro.distributions.Gamma(2.0, 1.0)})
+        >>> careful(posterior) == careful(posterior, caution=2.0), careful(posterior) == careful(posterior, caution=3.0)
+        (True, False)
+    """
+    return recorded(_recorded)(factory)
 
 
 class Smoothed(NamedTuple):
