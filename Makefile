@@ -45,10 +45,10 @@ bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks.transforms
 	$(BIN)/python -m benchmarks.gradients
 	$(BIN)/python benchmarks/throughput --set-up --out benchmarks/results/throughput.json
-	$(BIN)/python benchmarks/throughput --readme
+	$(BIN)/python benchmarks/throughput --pages
 	$(BIN)/python -m benchmarks.bounds --out benchmarks/results/bounds.json
 	$(BIN)/python -m benchmarks.accuracy --out benchmarks/results/accuracy.json --picture docs/results/speed/accuracy
-	$(BIN)/python -m benchmarks.speed_page
+	$(BIN)/python -m benchmarks.speed_pages
 
 # Set up again when the dependencies change; the marker is written last, so that an interrupted install is repeated.
 $(VENV)/installed: pyproject.toml

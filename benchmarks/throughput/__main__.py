@@ -1,11 +1,11 @@
 """Steps a second beside every alternative and beside the tightest loop that we can write by hand; start-up; memory. One run.
 
-    python benchmarks/throughput [--set-up] [--rows gamma beta] [--contestants inbounds limit] [--repeats 7] [--out FILE] [--readme]
+    python benchmarks/throughput [--set-up] [--rows gamma beta] [--contestants inbounds limit] [--repeats 7] [--out FILE] [--pages]
 
 Every contestant samples the same statement (`rows.py`) by SGLD with the same step size and keeps the same draws, each in a process of its
 own (`worker.py`), used as its documentation does (`contestants/`). Runs are interleaved; the table shows the median of the
 repeats, compilation apart. Slow contestants run fewer steps. `--set-up` makes the environments of peers that cannot live in the
-main one, `--readme` writes the table of the stored results into README.md.
+main one, `--pages` writes the tables of the stored results into README.md and docs/speed.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import startup
 from environments import pinned, set_up
 from race import CONTESTANTS, race
 from rows import ROWS
-from tables import as_text, into_readme
+from tables import as_text, into_pages
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "throughput.json"
@@ -56,11 +56,13 @@ def main() -> None:
     parser.add_argument("--race-only", action="store_true", help="leave out NUTS and start-up")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON; rows in it that are not run again stay")
     parser.add_argument(
-        "--readme", action="store_true", help=f"write {RESULTS.name} into README.md, and measure nothing"
+        "--pages",
+        action="store_true",
+        help=f"write {RESULTS.name} into README.md and docs/speed.md, and measure nothing",
     )
     options = parser.parse_args()
-    if options.readme:
-        return into_readme(ROOT / "README.md", json.loads(RESULTS.read_text()))
+    if options.pages:
+        return into_pages(ROOT, json.loads(RESULTS.read_text()))
     if options.set_up:
         set_up(sorted({CONTESTANTS[name].environment for name in options.contestants} - {None}))
     found: dict = {"machine": machine(), "rows": {}}

@@ -1,4 +1,4 @@
-"""The tables, as text for a terminal and as Markdown for the README."""
+"""The tables, as text for a terminal and as Markdown for the README and the page about speed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def as_text(found: dict[str, Any]) -> str:
 def as_markdown(found: dict[str, Any]) -> str:
     names, notes = racers(found), []
     titles = [CONTESTANTS[name].title for name in names]
-    lines = ["| microseconds a step | " + " | ".join(titles) + " | of the limit | times the fastest peer |"]
+    lines = ["| microseconds per step | " + " | ".join(titles) + " | of the limit | times the fastest peer |"]
     lines.append("|---|" + "---:|" * (len(names) + 2))
     for row in found["rows"].values():
         cells = [cell(row["contestants"].get(name), notes) for name in names]
@@ -103,7 +103,7 @@ def as_markdown(found: dict[str, Any]) -> str:
 
 def nuts_table(found: dict[str, Any]) -> list[str]:
     """NUTS is exact, and reads all the data: what it costs is counted in gradients and effective draws."""
-    titles = "| NUTS, the exact reference | microseconds a gradient | gradients a draw | milliseconds an effective draw | of Inbounds |"
+    titles = "| NUTS, the exact reference | microseconds per gradient | gradients per draw | milliseconds per effective draw | of Inbounds |"
     lines = ["", titles, "|---|---:|---:|---:|---:|"]
     for name, nuts in found["nuts"].items():
         gradient, gradients, draw, ours = nuts.values()
@@ -113,6 +113,26 @@ def nuts_table(found: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def into_readme(readme: Path, found: dict[str, Any]) -> None:
-    before, rest = readme.read_text().split(START)
-    readme.write_text(before + START + "\n" + as_markdown(found) + "\n" + END + rest.split(END)[1])
+def scoreboard(found: dict[str, Any]) -> str:
+    """The README's table: ours, the limit, and the fastest of the others."""
+    lines = [
+        "| microseconds per step | Inbounds | by hand (the limit) | fastest peer | which |",
+        "|---|---:|---:|---:|---|",
+    ]
+    for row in found["rows"].values():
+        times = {
+            name: result["microseconds"] for name, result in row["contestants"].items() if "microseconds" in result
+        }
+        ours, limit = times.pop("inbounds"), times.pop("limit")
+        peer = min(times, key=times.__getitem__)
+        lines.append(
+            f"| {row['title']} | {micro(ours)} | {micro(limit)} | {micro(times[peer])} | {CONTESTANTS[peer].title} |"
+        )
+    return "\n".join(lines)
+
+
+def into_pages(root: Path, found: dict[str, Any]) -> None:
+    """Write the table of the README, and the long ones of the page about speed."""
+    for page, made in ((root / "README.md", scoreboard(found)), (root / "docs" / "speed.md", as_markdown(found))):
+        before, rest = page.read_text().split(START)
+        page.write_text(before + START + "\n" + made + "\n" + END + rest.split(END)[1])

@@ -1,6 +1,6 @@
-"""Put what `bounds.py`, `accelerator.py`, `throughput` (its memory) and `accuracy.py` have measured into the tables of docs/speed.md.
+"""Put what `bounds.py`, `accelerator.py`, `throughput` (its memory) and `accuracy.py` have measured into the tables of docs/speed*.md.
 
-    python -m benchmarks.speed_page
+    python -m benchmarks.speed_pages
 
 Reads bounds.json, bounds-gpu.json, accelerator.json, throughput.json and accuracy.json in benchmarks/results, as many of them as there are; a
 table without results stays as it is.
@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def table(head, rows):
@@ -123,20 +123,24 @@ def accuracy(found):
 
 
 def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    makers = {
-        "bounds": bounds,
-        "bounds-gpu": bounds,
-        "accelerator": accelerator,
-        "throughput": memory,
-        "accuracy": accuracy,
+    sources = {
+        "bounds": ("bounds", bounds),
+        "bounds-gpu": ("bounds-gpu", bounds),
+        "accelerator": ("accelerator", accelerator),
+        "memory": ("throughput", memory),
+        "accuracy": ("accuracy", accuracy),
     }
-    for name, make in makers.items():
-        file = RESULTS / f"{name}.json"
-        if file.exists():
-            filled = f"<!-- {name} -->\n{make(json.loads(file.read_text(encoding='utf-8')))}\n<!-- /{name} -->"
-            text = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _, filled=filled: filled, text, flags=re.DOTALL)
-    PAGE.write_text(text, encoding="utf-8")
+    for page in sorted(DOCS.glob("speed*.md")):
+        text = page.read_text(encoding="utf-8")
+        for name, (file, make) in sources.items():
+            results = RESULTS / f"{file}.json"
+            if f"<!-- {name} -->" in text and results.exists():
+                made = make(json.loads(results.read_text(encoding="utf-8")))
+                filled = f"<!-- {name} -->\n{made}\n<!-- /{name} -->"
+                text = re.sub(
+                    f"<!-- {name} -->.*?<!-- /{name} -->", lambda _, filled=filled: filled, text, flags=re.DOTALL
+                )
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
