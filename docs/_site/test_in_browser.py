@@ -116,7 +116,7 @@ def test_text_can_be_read_in_both_modes(page, colours, visit):
           const behind = e => { for (; e; e = e.parentElement) {
             const c = getComputedStyle(e).backgroundColor;
             if (!/rgba\\(.*, 0\\)|transparent/.test(c)) return c; } return 'rgb(255,255,255)'; };
-          return [...document.querySelectorAll('article p, article code, article td, article th, article caption, article h1, article h2, article pre span, article a')]
+          return [...document.querySelectorAll('article :is(p, code, td, th, caption, h1, h2, pre span, a)')]
             .filter(e => e.innerText && e.innerText.trim() && e.offsetParent)
             .map(e => [getComputedStyle(e).color, behind(e), e.innerText.slice(0, 40)]); }"""
     )
