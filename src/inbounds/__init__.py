@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from inbounds import schedules as schedules
     from inbounds import tuning as tuning
     from inbounds.diagnostics._check import check as check
+    from inbounds.inference import Certificate as Certificate
+    from inbounds.inference import infer as infer
     from inbounds.kernels import baselines as baselines
     from inbounds.sampling import Checkpoint as Checkpoint
     from inbounds.sampling.leave_one_out import LeaveOneOut as LeaveOneOut
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Certificate",
     "Checkpoint",
     "Draws",
     "Info",
@@ -63,6 +66,7 @@ __all__ = [
     "display",
     "from_numpyro",
     "gradients",
+    "infer",
     "kernels",
     "lazy_rows",
     "leimkuhler_matthews",
@@ -89,6 +93,8 @@ if not TYPE_CHECKING:
             "models": "inbounds.models",
             "schedules": "inbounds.schedules",
             "tuning": "inbounds.tuning",
+            "Certificate": "inbounds.inference",
+            "infer": "inbounds.inference",
             "check": "inbounds.diagnostics._check",
             "tune": "inbounds.tuning",
         },

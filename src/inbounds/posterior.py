@@ -23,7 +23,7 @@ from scipy.special import betaln
 from inbounds import transforms as tf
 from inbounds.arguments import nearest
 from inbounds.contents import data_in_words, priors_in_words
-from inbounds.data.arrays import check_data, is_source, num_data
+from inbounds.data.arrays import check_data, is_source, is_stream, num_data
 from inbounds.data.spread import Spread
 from inbounds.engine.compiled import Compiled
 from inbounds.space import is_constraint
@@ -180,6 +180,32 @@ class Posterior:
             return jnp.zeros(())
         terms: list[Any] = jax.tree.leaves(jax.tree.map(_log_density, self.priors, theta, is_leaf=is_distribution))
         return sum(terms[1:], terms[0])
+
+    def log_density(self, theta: PyTree, rows: PyTree = None) -> jax.Array:
+        """log p(theta, data) up to a constant, from all the data or, without bias, from a minibatch of them."""
+        if self.gradient is not None:
+            raise ValueError("A posterior that gives its `gradient` alone has no density.")
+        if self.log_likelihood is None:
+            return self.log_prior(theta)
+        terms = self.log_likelihood(theta, self.all_rows() if rows is None else rows)
+        assert self.num_data is not None
+        return self.log_prior(theta) + jnp.sum(terms) * (self.num_data / terms.shape[0])
+
+    @property
+    def has_density(self) -> bool:
+        """Whether `log_density` says something: not where the posterior gives its gradient alone."""
+        return self.gradient is None
+
+    @property
+    def makes_minibatches(self) -> bool:
+        """Whether the data are a source that decides itself which rows a minibatch has; nobody else can ask for others."""
+        return is_source(self._data) and not is_stream(self._data)
+
+    def all_rows(self) -> PyTree:
+        """All the data as one minibatch; None without data."""
+        if self._data is None:
+            return None
+        return self._data.all_rows() if hasattr(self._data, "all_rows") else self.placed_data
 
     def start(self, key: jax.Array) -> PyTree:
         """A start inside the support: a draw from the prior pulled towards its middle, or the image of phi = 0."""

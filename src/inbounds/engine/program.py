@@ -266,7 +266,11 @@ def _no_rows(program: Program, carry: Carry, with_phi: bool) -> Rows:
     phi = jax.eval_shape(jax.vmap(program.kernel.moving), carry.state)
     dtype = jax.tree.leaves(phi)[0].dtype
     kept = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), phi) if with_phi else None
-    return Rows(kept, {name: jnp.zeros((count, chains), dtype) for name in program.kernel.reports})
+    info = {
+        name: jnp.zeros((count, chains, *((program.dimension,) if name in program.kernel.vectors else ())), dtype)
+        for name in program.kernel.reports
+    }
+    return Rows(kept, info)
 
 
 def _for_every_chain(program: Program, function: Callable[[jax.Array], PyTree], keys: jax.Array) -> PyTree:

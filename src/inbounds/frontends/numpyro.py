@@ -178,6 +178,10 @@ class NumPyroPosterior(Posterior):
         else:
             super().__init__(supports=supports, gradient=self._gradient, data=SeveralPlates(layout.plates))
 
+    @property
+    def has_density(self) -> bool:
+        return True
+
     @cached_property
     def shapes(self) -> PyTree:
         return jax.eval_shape(self._draw, jax.random.key(0))

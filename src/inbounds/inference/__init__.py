@@ -1,1 +1,6 @@
 """What does the user want to know, and how well? A start, a metric, a gradient, steps and a stop, chosen and certified."""
+
+from inbounds.inference._infer import infer as infer
+from inbounds.inference.certificate import Certificate as Certificate
+
+__all__ = ["Certificate", "infer"]

@@ -8,6 +8,7 @@ $\sqrt{g^T H^{-1} g}$, is the distance to the mode in posterior standard deviati
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +26,7 @@ from inbounds.precision import in_double
 from inbounds.space import Space
 from inbounds.trees import PyTree, variable_name
 
-__all__ = ["MOST_DENSE", "Mode", "find_mode"]
+__all__ = ["MOST_DENSE", "Mode", "Rival", "find_mode", "rivals"]
 
 MOST_DENSE = 2_000  # dimensions up to which Hessians are made
 NEAR = 0.1  # posterior sds from the mode at which a point is a centre
@@ -36,6 +37,8 @@ FIRST_ROWS = 4_096  # of a part of the data, at least,
 ROWS_PER_NUMBER = 50  # and for each dimension
 GROWTH = 100  # rows of one part over those of the part before
 MOST_STEPS = 300  # on one part of the data, or on all of them
+MOST_RIVAL_STEPS = 60  # of a search for another mode
+APART = 4.0  # posterior sds between two modes that are two
 STARTS = 8  # that are tried until the density is finite at one
 
 
@@ -53,6 +56,7 @@ class Mode:
         found: whether this is a centre.
         reason: a sentence that says why it is none; "" where it is one.
         passes: how often all the data were read.
+        seconds_per_pass: of a gradient over all the data in single precision, about.
     """
 
     theta: PyTree
@@ -64,6 +68,7 @@ class Mode:
     found: bool
     reason: str
     passes: int
+    seconds_per_pass: float = 0.0
 
 
 class Look(NamedTuple):
@@ -100,6 +105,57 @@ def find_mode(posterior: Posterior, space: Space, init: PyTree = None, *, seed: 
     if surface.dimension > MOST_DENSE:
         return _large(surface, begin)
     return _dense(surface, begin, seed)
+
+
+class Rival(NamedTuple):
+    """Another mode of the proxy.
+
+    Attributes:
+        theta: where it is.
+        log_mass: of the Gaussian there, over that of the mode it was compared with.
+        distance: between the two, in posterior sds of the latter.
+    """
+
+    theta: PyTree
+    log_mass: float
+    distance: float
+
+
+def rivals(posterior: Posterior, space: Space, mode: Mode, *, seed: int, searches: int) -> list[Rival]:
+    """Other modes, found from starts all over the prior on a part of the data, the heaviest first.
+
+    Args:
+        posterior, space: as for `find_mode`.
+        mode: the one that was found; dense.
+        seed: of the starts.
+        searches: how many.
+    """
+    surface = Surface(posterior, space, mode.theta)
+    part = next(iter(surface.parts(seed)), None)
+    look = partial(surface.look, part=part)
+    here_phi = flat(mode.phi)
+    if part is not None:  # the mode of the same part of the data
+        here_phi, _, _ = _newton(look, here_phi, MOST_STEPS, NEAR)
+    here = look(here_phi)
+    found: list[Rival] = []
+    for number in range(searches):
+        begin = surface.phi_of(_start(posterior, space, None, seed + 1 + number))
+        if not look(begin).finite:
+            continue
+        phi, there, _ = _newton(look, begin, MOST_RIVAL_STEPS, NEAR)
+        if _decrement(there) > NEAR:
+            continue
+        apart = phi - here_phi
+        distance = math.sqrt(max(float(apart @ here.hessian @ apart), 0.0))
+        other = math.sqrt(max(float(apart @ there.hessian @ apart), 0.0))
+        if min(distance, other) > APART:
+            mass = (
+                here.value
+                - there.value
+                + (np.linalg.slogdet(here.hessian)[1] - np.linalg.slogdet(there.hessian)[1]) / 2
+            )
+            found.append(Rival(_rounded(surface.theta_of(phi)), float(mass), distance))
+    return sorted(found, key=lambda rival: -rival.log_mass)
 
 
 class Surface:
@@ -262,12 +318,15 @@ def _dense(surface: Surface, phi: np.ndarray, seed: int) -> Mode:
     """From small parts of the data to all of them."""
     for part in surface.parts(seed):
         phi, _, _ = _newton(partial(surface.look, part=part), phi, MOST_STEPS, NEAR)
-    passes = 0
+    passes, seconds = 0, math.inf
 
     def look(x: np.ndarray) -> Look:
-        nonlocal passes
+        nonlocal passes, seconds
         passes += 1
-        return surface.look(x)
+        began = time.perf_counter()
+        found = surface.look(x)
+        seconds = min(seconds, time.perf_counter() - began)
+        return found
 
     # The centre is a point of the run's precision, and so are the sums over the data there.
     phi, here, why = _newton(look, phi, MOST_STEPS, NEAR, lambda x: surface.phi_of(_rounded(surface.theta_of(x))))
@@ -276,7 +335,7 @@ def _dense(surface: Surface, phi: np.ndarray, seed: int) -> Mode:
     theta = _rounded(surface.theta_of(phi))  # which is phi's own, where it was found
     return Mode(
         theta, _shaped(surface, phi), -here.value, -here.gradient, here.hessian, decrement, found,
-        "" if found else _why_not(surface, here, decrement, why), passes,
+        "" if found else _why_not(surface, here, decrement, why), passes, seconds / (1 + surface.dimension),
     )  # fmt: skip
 
 

@@ -76,6 +76,9 @@ class Kernel:
     normals: int = 1  # for every coordinate; of several, the leaves of the noise have a leading axis of so many
     independent_batches: bool = False  # noise correction assumes that minibatches are independent
     reports: tuple[str, ...] = ("gradient_norm",)  # what of `Info` says something, to be kept with the draws
+    vectors: tuple[
+        str, ...
+    ] = ()  # those of `reports` that are vectors of the length of what moves; all others are numbers
     adapt_steps: int = 0  # steps during which the kernel still changes itself: draws before that are not kept
     recursion: OnGaussian | None = None  # what a step does to a Gaussian; None: not known
     temperature: Temperature = 1.0  # of the law that is sampled

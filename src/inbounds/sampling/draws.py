@@ -184,7 +184,7 @@ class Draws:
         else:
             variables = dict(_shapes(self.theta)) if quick else self.variables()
             looked_at = {n: (labels(n, x.shape[2:]), self.convergence_of(n, x)) for n, x in variables.items()}
-            notes += self._at_bounds()
+            notes += self.at_bounds()
         names = [label for some, _ in looked_at.values() for label in some]
         found = Convergence(*map(np.concatenate, zip(*(one for _, one in looked_at.values()), strict=True)))
         return of_noise + self.of_steps + verdict.chains_agree(names, found, self.num_chains, self.num_draws) + notes
@@ -195,7 +195,8 @@ class Draws:
             self._convergence[name] = convergence(np.asarray(draws).reshape(*draws.shape[:2], -1))
         return self._convergence[name]
 
-    def _at_bounds(self) -> list[verdict.Note]:
+    def at_bounds(self) -> list[verdict.Note]:
+        """Notes on variables whose draws sit at the floats next to a bound."""
         names: list[str] = []
         shares: list[np.ndarray] = []
 

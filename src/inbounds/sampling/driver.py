@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +68,7 @@ def sample(
     monitor: Callable[[int, Any], None] | None = None,
     on_failure: str = "raise",
     devices: Any = None,
+    until: Stop | None = None,
 ) -> Draws:
     """Run chains of `kernel` and return their draws.
 
@@ -101,6 +102,7 @@ def sample(
         devices: how many devices the chains are divided over, or `ib.Layout(chain=..., data=...)` to divide the data of each
             chain too; None runs on one. Where there are several processes (`jax.distributed`), each gives its own rows of
             the data, all call `sample` alike, and all return the same draws.
+        until: a `Stop`, which looks at the draws now and then and may end the run before `num_steps`. Its run does not warn at the end.
 
     Warns:
         UntrustworthyWarning: once, at the end, where the draws cannot be trusted as they are: it says why, and what to do. The
@@ -165,16 +167,38 @@ def sample(
     dimension = trees.size(kernel.moving(state)) // num_chains
     program = Program(kernel, source, schedule, collector, num_chains, thin, dimension, layout)
     run = _Run(program, arrays, keys, step_size, num_steps, burn_in, chunk_steps)
-    run.monitor, run.throws = monitor, _throws(on_failure)
+    run.monitor, run.throws, run.until = monitor, _throws(on_failure), until
     if hasattr(source, "feed"):  # data from disk: arrays come buffer by buffer
         run.feed = source.feed(as_key(batch_words), num_chains, program.block_steps, num_steps)
     with run.feed, run.held:
         settings = dict(seed=seed, init=init, batch_size=wanted[0], batching=wanted[1])
         carry = run.open(Carry(state, collected), store, checkpoint, resume, settings)
         draws = run.go(carry, progress)
-    if text := run.judge(draws):
+    if until is None and (text := run.judge(draws)):
         warnings.warn(text, verdict.UntrustworthyWarning, stacklevel=2)
     return draws
+
+
+class Stop(Protocol):
+    """When a run has enough draws.
+
+    Attributes:
+        words: what the bar shows of it.
+    """
+
+    words: str
+
+    def next_look(self, done: int) -> int:
+        """The number of steps at which it wants to see the draws, when `done` have been made. It does not depend on the clock."""
+        ...
+
+    def enough(self, draws: Draws) -> bool:
+        """Whether these draws will do."""
+        ...
+
+    def is_late(self) -> bool:
+        """Whether there is no time left; asked between any two chunks."""
+        ...
 
 
 class _Run:
@@ -197,6 +221,7 @@ class _Run:
         self.seconds = 0.0  # of earlier parts of a run that is resumed
         self.monitor: Callable[[int, Any], None] | None = None
         self.throws = True
+        self.until: Stop | None = None
         self.has_run = False
         self.done = 0
 
@@ -264,6 +289,8 @@ class _Run:
                 blocks = min(blocks, -(-(self.num_steps - done) // length), self.feed.room(done) // length)
                 if every is not None:
                     blocks = min(blocks, (every - done % every) // length)
+                look = self.num_steps if self.until is None else max(self.until.next_look(done), done + 1)
+                blocks = min(blocks, -(-(look - done) // length))
                 if self.checkpointer is not None:
                     blocks = self.checkpointer.most_blocks(blocks, done, self.num_steps, length)
                 before, clock = carry, time.perf_counter()
@@ -279,10 +306,19 @@ class _Run:
                     self.monitor(done, self._collected(carry))
                 self._look_after(interrupts, carry, done, began)
                 self.done = done
+                if self.until is not None and self._has_enough(carry, done, began, done >= look):
+                    break
+                bar.say("" if self.until is None else self.until.words)
                 blocks = agreed(self._next_blocks(blocks, time.perf_counter() - clock))
                 if blocks != pace:
                     pace = program.kernel.posterior.compiled.paces[program] = blocks
         return self._draws(carry, done, began)
+
+    def _has_enough(self, carry: Carry, done: int, began: float, is_time: bool) -> bool:
+        """Whether the run may end here: all its processes say the same."""
+        assert self.until is not None
+        enough = self.until.is_late() or (is_time and self.until.enough(self._draws(carry, done, began)))
+        return bool(agreed(int(enough)))
 
     def judge(self, draws: Draws) -> str:
         """What the run warns of at its end; empty where that is nothing. The draws are there, so Ctrl-C only ends the judgement."""

@@ -38,6 +38,11 @@ class ProgressBar:
         elif self.visible and time.perf_counter() - self.began > PATIENCE:
             self.bar = tqdm(initial=self.done, **self.options)
 
+    def say(self, words: str) -> None:
+        """Show some words behind the bar."""
+        if self.bar is not None and words:
+            self.bar.set_postfix_str(words)
+
     def __enter__(self) -> ProgressBar:
         return self
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from inbounds.engine.program import Program, Rows
+from inbounds.kernels import Kernel
 from inbounds.sampling.conversions import in_tiles, phi_of
 from inbounds.sampling.draws import Draws
 from inbounds.trees import PyTree
@@ -153,11 +154,17 @@ class Record:
     def _stats(self, rows: Rows | None) -> dict[str, np.ndarray]:
         chains = self.program.num_chains
         if rows is None:
-            empty = np.zeros((chains, 0))
-            return dict.fromkeys((*UNREPORTED, "step_size"), empty)
+            kernel, none = self.program.kernel, np.zeros((chains, 0))
+            vector = np.zeros((chains, 0, self.program.dimension))
+            return {name: vector if name in kernel.vectors else none for name in reported(kernel)}
         return statistics(rows, (chains, self.num_draws)) | {
             "step_size": step_sizes(self.step_size, self.counts, chains)
         }
+
+
+def reported(kernel: Kernel) -> tuple[str, ...]:
+    """What is known of each draw, by name."""
+    return tuple(dict.fromkeys((*UNREPORTED, "step_size", *kernel.reports)))
 
 
 def as_array(counts: Counts) -> np.ndarray:

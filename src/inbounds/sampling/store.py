@@ -36,7 +36,7 @@ from inbounds.sampling.draws import Draws
 from inbounds.sampling.fingerprint import differences
 from inbounds.sampling.lock import NAME as LOCK
 from inbounds.sampling.lock import hold, local_folder
-from inbounds.sampling.record import UNREPORTED, Counts, Record, statistics, step_sizes
+from inbounds.sampling.record import Counts, Record, reported, statistics, step_sizes
 from inbounds.sampling.to_arviz import array_names
 from inbounds.trees import PyTree, variable_name
 
@@ -225,7 +225,7 @@ class StoredRecord(Record):
             proxies = [arrays.get(f"unconstrained_posterior/{n}", x) for n, x in zip(names, leaves, strict=True)]
             phi = jax.tree.unflatten(treedef, proxies)
         stats = {path.partition("/")[2]: x for path, x in arrays.items() if path.startswith("sample_stats/")}
-        stats = {name: stats[name] for name in ("gradient_norm", "noise_variance", "clamped", "step_size")}
+        stats = {name: stats[name] for name in reported(self.program.kernel)}
         return self.as_draws(phi, stats, num_steps, state, collected, seconds, theta)
 
     def _wait_for_the_writer(self) -> None:
@@ -273,8 +273,9 @@ class _Layout:
             for name, leaf, changed in zip(self.names, leaves, _changed(constrain, phi), strict=True):
                 if changed:
                     self.arrays[f"unconstrained_posterior/{name}"] = (leaf.shape, np.dtype(leaf.dtype))
-        for name in (*UNREPORTED, "step_size"):
-            self.arrays[f"sample_stats/{name}"] = ((), number)
+        for name in reported(program.kernel):
+            shape = (program.dimension,) if name in program.kernel.vectors else ()
+            self.arrays[f"sample_stats/{name}"] = (shape, number)
         self.groups = sorted({path.partition("/")[0] for path in self.arrays})
         width = chains * sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.arrays.values())
         self.chunk_draws = max(1, min(2**16, CHUNK_BYTES // width))

@@ -18,7 +18,7 @@ AXES = ("chain", "draw")
 def data_tree(draws: Draws, log_likelihood: bool, coords: dict | None, dims: dict | None) -> Any:
     """The tree of `Draws.to_arviz`."""
     arviz_base = _arviz("arviz_base")
-    groups = {"posterior": _for_arviz(draws.variables()), "sample_stats": _read(draws.stats)}
+    groups = {"posterior": _for_arviz(draws.variables()), "sample_stats": _read(_numbers(draws.stats))}
     data = draws.kernel.posterior.observed()
     observed = dict(zip(array_names(list(data), taken=()), data.values(), strict=True))
     if observed:
@@ -91,6 +91,11 @@ def _arviz(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f'{module} is not installed: pip install "inbounds[arviz]"') from error
+
+
+def _numbers(stats: dict[str, Any]) -> dict[str, Any]:
+    """Those that are one number per draw."""
+    return {name: x for name, x in stats.items() if len(x.shape) == 2}
 
 
 def _read(arrays: dict[str, Any]) -> dict[str, np.ndarray]:

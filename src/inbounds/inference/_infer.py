@@ -1,0 +1,249 @@
+"""The front door: `infer` takes a model, chooses how to sample it, and says how wrong the answer is."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inbounds.arguments import whole_number
+from inbounds.frontends import posterior_of
+from inbounds.inference.certificate import Certificate
+from inbounds.inference.choose import Found, choose, look_around
+from inbounds.inference.clock import Clock
+from inbounds.inference.doubts import doubts
+from inbounds.inference.setup import Setup
+from inbounds.inference.stopping import Enough
+from inbounds.inference.windows import settle
+from inbounds.sampling import Checkpoint, Draws, Interrupted, NonFiniteError, UntrustworthyWarning
+from inbounds.space import Space
+from inbounds.trees import PyTree
+
+__all__ = ["infer"]
+
+METHODS = ("auto", "minibatch", "full")
+MOST_DRAWS = 200_000  # per chain
+MOST_NUMBERS = 2**28  # of draws in memory
+ROUNDS = 8  # of runs that find their steps too long
+FEWEST_DRAWS = 50  # per chain, of which anything is said
+ADAPTATION = 75  # transitions
+MOST_DIVERGENT = 0.002  # of the trajectories
+MOST_ACCEPTANCE = 0.98
+INTERRUPTED = "it was interrupted (Ctrl-C): let it run to its end."
+ENDINGS = {
+    "error": "the error was small enough",
+    "bias": "the steps were still too long",
+    "noise": "the gradients were still too noisy",
+    "draws": "there was room for no more",
+    "time": "the time was over",
+}
+
+
+def infer(
+    model: Any,
+    *args: Any,
+    error: float = 0.05,
+    seconds: float | None = None,
+    method: str = "auto",
+    seed: int = 0,
+    num_chains: int = 4,
+    init: PyTree = None,
+    transforms: PyTree = None,
+    quantities: dict[str, Callable[[PyTree], Any]] | None = None,
+    progress: bool = True,
+    devices: Any = None,
+    store: str | os.PathLike | None = None,
+    checkpoint: str | os.PathLike | Checkpoint | None = None,
+    resume: bool = False,
+    model_kwargs: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> Draws:
+    """Draws of a posterior, with a certificate of how far every mean, sd and quantile may be off.
+
+    Nothing has to be chosen: a start, a metric, the gradient and its minibatches, the step sizes and the length of the run are found, and
+    `draws.certificate.choices` says which and why. The run ends when twice the total error of every mean and sd, Monte Carlo error and bias
+    together, is within `error` posterior sds, or when `seconds` are over.
+
+    Args:
+        model: an `ib.Posterior`, or a model of NumPyro, which is called with `args`, `kwargs` and `model_kwargs`.
+        error: tolerance, in posterior sds.
+        seconds: most time, compilation included; None: as long as it takes.
+        method: "minibatch", "full" (exact gradients and the no-U-turn sampler), or "auto": the one that is expected to be there first.
+        seed: a whole number. The same seed gives the same draws, unless `seconds` end the run, or `auto` chooses otherwise.
+        num_chains: independent chains, at least 2.
+        init: theta where the search for the mode begins.
+        transforms: as for the kernels; None takes the default of each support.
+        quantities: functions of theta by name, whose errors are worked out, too.
+        progress: show a bar on a terminal or in a notebook; elsewhere the logger "inbounds" has a line now and then.
+        devices, store, checkpoint, resume: as for `ib.sample`.
+        model_kwargs: arguments of the model that have a name of the above.
+
+    Returns:
+        Draws with a `certificate`. Those of a run that cannot be believed come with one that says why.
+
+    Warns:
+        UntrustworthyWarning: the answer is not certified.
+
+    Raises:
+        ValueError: the arguments do not fit, or the model cannot be sampled.
+        Interrupted: Ctrl-C; `error.draws` has what there is, with its certificate.
+    """
+    clock = Clock(_positive("seconds", seconds) if seconds is not None else None)
+    _check(error, method, num_chains, seed)
+    posterior = posterior_of(model, args, kwargs | (model_kwargs or {}))
+    space = Space.of(posterior.supports, transforms)
+    folder = None if checkpoint is None else Path(checkpoint.path if isinstance(checkpoint, Checkpoint) else checkpoint)
+    setup = Setup.load(folder, posterior, space.transforms) if resume and folder is not None else None
+    found: Found | None = None
+    resumed = setup is not None
+    if setup is None:
+        found = look_around(posterior, space, init, seed, clock)
+        setup = choose(posterior, space, found, method, num_chains, seed, clock)
+        with clock.part("windows"):
+            setup, _ = settle(setup, clock, seed + 1, devices)
+    options = {"devices": devices, "store": store, "checkpoint": checkpoint, "progress": progress}
+    draws = _run(setup, found, error, seed, clock, dict(quantities or {}), options, folder, resumed)
+    if not draws.certificate.ok:
+        text = "ib.infer: NOT certified.\n" + "\n".join(f"- {reason}" for reason in draws.certificate.reasons)
+        warnings.warn(text, UntrustworthyWarning, stacklevel=2)
+    return draws
+
+
+def _run(
+    setup: Setup, found: Found | None, error: float, seed: int, clock: Clock, quantities: dict[str, Callable[[PyTree], Any]],
+    options: dict[str, Any], folder: Path | None, resumed: bool,
+) -> Draws:  # fmt: skip
+    """The long run; again with shorter steps where its steps turn out too long."""
+    for round_ in range(ROUNDS):
+        width = setup.metric.dimension * setup.num_chains * (1 if setup.method == "full" else 2)
+        burn_in = ADAPTATION if setup.method == "full" else 10 + int(10 / setup.step_size)
+        most = int(max(1_000, min(MOST_DRAWS, MOST_NUMBERS // width)))
+        enough = Enough(error, burn_in, most, clock, options["progress"], quantities)
+        if folder is not None and not resumed:
+            setup.save(folder)
+        last = round_ == ROUNDS - 1
+        try:
+            with clock.part("sampling"):
+                draws = setup.sample(
+                    burn_in + most,
+                    burn_in=burn_in,
+                    seed=seed,
+                    until=enough,
+                    resume=resumed,
+                    on_failure="raise",
+                    **options,
+                )
+        except Interrupted as stopped:
+            _certify(stopped.draws, setup, found, enough, clock, [INTERRUPTED])
+            raise
+        except NonFiniteError as failed:
+            if last or clock.is_over():
+                return _certify(
+                    failed.draws, setup, found, enough, clock, [f"a chain left the finite numbers: {failed}"]
+                )
+            setup, resumed = _calmer(setup, "bias"), False
+            continue
+        resumed = False
+        divergent = _divergent(draws)
+        if last or clock.is_over() or not (enough.why in ("bias", "noise") or divergent > MOST_DIVERGENT):
+            break
+        if setup.method == "full" and setup.acceptance >= MOST_ACCEPTANCE:
+            break
+        setup = _calmer(setup.from_here(draws), enough.why)
+    return _certify(draws, setup, found, enough, clock, [])
+
+
+def _calmer(setup: Setup, why: str) -> Setup:
+    """With shorter steps, or less noise."""
+    if setup.method == "full":
+        return replace(setup, acceptance=min(MOST_ACCEPTANCE, (1 + 3 * setup.acceptance) / 4))
+    rows = setup.posterior.num_data
+    if why == "noise" and not setup.whole and rows is not None:
+        assert setup.batch_size is not None
+        return replace(setup, batch_size=4 * setup.batch_size if 16 * setup.batch_size < rows else None)
+    return replace(setup, step_size=setup.step_size / 2)
+
+
+def _certify(
+    draws: Draws, setup: Setup, found: Found | None, enough: Enough, clock: Clock, reasons: list[str]
+) -> Draws:
+    """The draws with what can be said of them."""
+    draws.quantities.update(enough.quantities)
+    if draws.num_draws >= FEWEST_DRAWS:
+        enough.look(draws)
+        reasons = [*reasons, *doubts(draws, setup, found, enough)]
+    else:
+        reasons = [*reasons, f"there are {draws.num_draws} draws per chain only: give it more `seconds`."]
+    known = enough.estimates
+
+    def by_variable(part: str) -> dict[str, np.ndarray]:
+        return {name: _shaped(getattr(e, part), enough.shapes[name]) for name, e in known.items()}
+
+    steps = (
+        f"leapfrogs adapted to an acceptance of {setup.acceptance:.2g}"
+        if setup.method == "full"
+        else f"{setup.step_size / 2:.2g} in the fine chain and {setup.step_size:.2g} in the coarse one, in posterior sds squared"
+    )
+    length = (
+        f"{draws.num_draws:,} draws of {draws.num_chains} chains, then {ENDINGS.get(enough.why, 'it was stopped')}."
+    )
+    setup = setup.noted(steps=f"{steps}.", length=length)
+    draws.certificate = Certificate(
+        ok=not reasons,
+        reasons=reasons,
+        error=enough.error,
+        reached=enough.reached() if known else math.inf,
+        **{part: by_variable(part) for part in ("mean", "sd", "quantiles", "mean_error", "sd_error", "quantile_error")},
+        bias=by_variable("mean_bias"),
+        choices=setup.choices,
+        costs=_costs(draws, setup, found, clock),
+        method=setup.method,
+    )
+    draws.seconds = clock.elapsed()
+    return draws
+
+
+def _shaped(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return values.reshape(*shape, *values.shape[1:])
+
+
+def _divergent(draws: Draws) -> float:
+    """Share of trajectories that left the level of their energy."""
+    return float(np.mean(draws.stats["divergent"])) if "divergent" in draws.stats and draws.num_draws else 0.0
+
+
+def _costs(draws: Draws, setup: Setup, found: Found | None, clock: Clock) -> dict[str, float]:
+    """What it took: passes over all the data for the mode, gradients of single rows for the draws, and seconds."""
+    rows = setup.posterior.num_data or 1
+    if setup.method == "full":
+        gradients = float(np.sum(draws.stats["leapfrogs"])) * rows
+    else:
+        gradients = 4.0 * (rows if setup.batch_size is None else setup.batch_size) * draws.num_steps * draws.num_chains
+    passes = 0 if found is None or found.mode is None else found.mode.passes
+    return {"gradients of rows": gradients, "passes for the mode": passes} | {
+        f"seconds of {name}": seconds for name, seconds in clock.parts.items()
+    }
+
+
+def _check(error: float, method: str, num_chains: int, seed: int) -> None:
+    _positive("error", error)
+    if method not in METHODS:
+        raise ValueError(f"`method` must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
+    whole_number("num_chains", num_chains, 2)
+    whole_number("seed", seed, 0)
+
+
+def _positive(name: str, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool | str) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ValueError(f"`{name}` must be a positive number; got {value!r}.")
+    return number

@@ -1,0 +1,207 @@
+"""Which start, metric, gradient, batch and method a posterior gets, and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inbounds.exact import flat
+from inbounds.inference.clock import Clock
+from inbounds.inference.mode import MOST_DENSE, Mode, Rival, find_mode, rivals
+from inbounds.inference.noise import RowNoise, noise_of_rows
+from inbounds.inference.nuts import leapfrog_size
+from inbounds.inference.setup import Setup
+from inbounds.metrics import Dense, whitening
+from inbounds.posterior import Posterior
+from inbounds.space import Space
+from inbounds.trees import PyTree
+
+__all__ = ["Found", "choose", "look_around"]
+
+COARSE_STEP = 0.5  # of chains in a round posterior
+TOLERATED_NOISE = 0.05  # variance of a fine step's gradient noise over that of the injected noise
+FEWEST_ROWS, MOST_ROWS = 10, 100_000
+WHOLE_SHARE = 0.25  # of the data in a fine step, from which on it takes all of them
+WHOLE_ROWS = 200  # data of which every step takes all
+PASSES = 48_000  # over the data, of four chains of trajectories: warm-up, and draws for an error of a few per cent
+CALLS = 1_500  # of two fine steps and a coarse one, for the same
+CALL_SECONDS = 1e-4
+COMPILING = 1.0  # seconds that trajectories take longer to compile
+DISPERSED = 2.0  # sds from the centre at which chains start
+FARTHEST = 3.0
+GRADIENTS_PER_ROW = {"taylor": 3.0, "control_variate": 2.0, "minibatch": 1.0}
+WHAT = {
+    "taylor": "control variates of second order",
+    "control_variate": "control variates of first order",
+    "minibatch": "plain minibatches",
+}
+RIVAL_SEARCHES, RIVAL_DIMENSIONS = 4, 60
+HEAVY = -7.0  # log mass of another mode, over that of the mode, from which on it counts
+
+
+class Found:
+    """What a first look found.
+
+    Attributes:
+        mode: the mode, or the best point; None where the posterior has no density to search.
+        others: other modes that have mass.
+        seconds_per_pass: of a gradient over all the data; None where nothing was measured.
+    """
+
+    def __init__(self, mode: Mode | None, others: list[Rival], seconds_per_pass: float | None):
+        self.mode, self.others, self.seconds_per_pass = mode, others, seconds_per_pass
+
+
+def look_around(posterior: Posterior, space: Space, init: PyTree, seed: int, clock: Clock) -> Found:
+    """The mode, and whether there are others."""
+    if posterior.gradient is not None:
+        return Found(None, [], None)
+    with clock.part("mode"):
+        mode = find_mode(posterior, space, init, seed=seed)
+        others: list[Rival] = []
+        if mode.hessian is not None and mode.found and len(mode.gradient) <= RIVAL_DIMENSIONS:
+            others = rivals(posterior, space, mode, seed=seed, searches=RIVAL_SEARCHES)
+            if others and others[0].log_mass > 0:  # a better one: what was found first is its rival
+                better = find_mode(posterior, space, others[0].theta, seed=seed)
+                if better.found and better.log_density > mode.log_density:
+                    mode = better
+                    others = rivals(posterior, space, mode, seed=seed, searches=RIVAL_SEARCHES)
+    return Found(mode, [rival for rival in others if rival.log_mass > HEAVY], mode.seconds_per_pass)
+
+
+def choose(
+    posterior: Posterior, space: Space, found: Found, method: str, num_chains: int, seed: int, clock: Clock
+) -> Setup:
+    """A setup to begin with: the windows may still change its metric and its steps."""
+    metric, starts, choices = _begin(posterior, space, found.mode, num_chains, seed)
+    setup = Setup(
+        posterior=posterior, transforms=space.transforms, method=method, metric=metric, gradient="all", center=None,
+        batch_size=None, corrects=False, step_size=COARSE_STEP, acceptance=0.8, starts=starts, num_chains=num_chains,
+        choices=choices,
+    )  # fmt: skip
+    if method == "auto":
+        setup = _by_cost(setup, found)
+    if setup.method == "full":
+        return replace(setup, step_size=leapfrog_size(metric.dimension))
+    with clock.part("noise"):
+        return _minibatches(setup, space, found, seed)
+
+
+def _begin(
+    posterior: Posterior, space: Space, mode: Mode | None, num_chains: int, seed: int
+) -> tuple[Dense, PyTree, dict[str, str]]:
+    """(metric, starts, choices)."""
+    generator = np.random.default_rng(seed)
+    if mode is not None and mode.found and mode.hessian is not None:
+        names = [str(i) for i in range(len(mode.gradient))]
+        white = whitening(mode.hessian, names)
+        metric = Dense(mode.phi, white, np.linalg.inv(white))
+        choices = {
+            "start": f"chains start {DISPERSED:g} sds around the mode, where the gradient over all the data is zero to "
+            f"{mode.decrement:.1g} posterior sds.",
+            "metric": f"dense, from the Hessian of all the data at the mode, in {metric.dimension} dimensions.",
+        }
+        return metric, _dispersed(space, metric, num_chains, generator), choices
+    theta = posterior.start(jax.random.key(seed)) if mode is None else mode.theta
+    with jax.enable_x64(True):
+        phi = jax.tree.map(np.asarray, space.unconstrain(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), theta)))
+    size = flat(phi).size
+    metric = Dense(phi, np.eye(size), np.eye(size))
+    keys = jax.random.split(jax.random.key(seed), num_chains)
+    starts = [jax.tree.map(np.asarray, posterior.start(key)) for key in keys]
+    why = "there is no density to search for it" if mode is None else mode.reason
+    choices = {
+        "start": f"chains start near the middle of the prior. There is no mode to start at: {why}.",
+        "metric": f"none to begin with, in {size} dimensions.",
+    }
+    return metric, jax.tree.map(lambda *leaves: np.stack(leaves), *starts), choices
+
+
+def _dispersed(space: Space, metric: Dense, num_chains: int, generator: np.random.Generator) -> PyTree:
+    z = DISPERSED * generator.normal(size=(num_chains, metric.dimension))
+    length = np.linalg.norm(z, axis=1, keepdims=True)
+    z *= np.minimum(1, FARTHEST * math.sqrt(metric.dimension) / length)
+    with jax.enable_x64(True):
+        phi = jax.vmap(lambda one: metric.to_proxy(one))(jnp.asarray(z))
+        theta = jax.vmap(space.evaluation_point)(phi)
+    return jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)), theta)
+
+
+def _by_cost(setup: Setup, found: Found) -> Setup:
+    posterior = setup.posterior
+    if posterior.gradient is not None and not posterior.has_density:
+        return _as(setup, "minibatch", "the posterior gives gradients alone.")
+    if posterior.data is None or posterior.log_likelihood is None:
+        return _as(setup, "full", "there are no rows to take minibatches of.")
+    if found.mode is None or not found.mode.found:
+        return _as(setup, "full", "there is no mode at which minibatches could be made precise.")
+    assert found.seconds_per_pass is not None
+    full = PASSES * found.seconds_per_pass + COMPILING
+    rows = posterior.num_data or 1
+    minibatch = CALLS * (CALL_SECONDS + setup.num_chains * 12 * min(100, rows / 10) / rows * found.seconds_per_pass)
+    words = f"trajectories over all the data are expected to take {full:.2g} s, minibatches {minibatch:.2g} s."
+    return _as(setup, "full" if full <= minibatch else "minibatch", words)
+
+
+def _as(setup: Setup, method: str, why: str) -> Setup:
+    name = {"full": "exact gradients and the no-U-turn sampler", "minibatch": "minibatches"}[method]
+    return replace(setup, method=method).noted(method=f"{name}: {why}")
+
+
+def _minibatches(setup: Setup, space: Space, found: Found, seed: int) -> Setup:
+    """Gradient, batch and correction, by the noise of all the rows."""
+    posterior, rows = setup.posterior, setup.posterior.num_data
+    if posterior.data is None:
+        return setup.noted(gradient="exact: there are no data.", batch="none.")
+    if posterior.log_likelihood is None:
+        size = posterior.batch_size or (None if posterior.makes_minibatches else min(100, rows or 100))
+        plain = replace(setup, gradient="minibatch", batch_size=size or 1, corrects=True)
+        return plain.noted(gradient="plain minibatches: the posterior gives gradients alone.", batch=f"{size} rows.")
+    assert rows is not None
+    if rows <= WHOLE_ROWS:
+        return setup.noted(gradient="exact.", batch=f"all the {rows:,} rows in each step: they are few.")
+    if found.mode is None or not found.mode.found:
+        return _plain(setup, rows)
+    by_kind = noise_of_rows(posterior, space, setup.metric, found.mode.theta, seed)
+    if setup.metric.dimension > MOST_DENSE:
+        by_kind.pop("taylor")
+    needs = {kind: _rows_needed(noise, setup.step_size / 2) for kind, noise in by_kind.items()}
+    kind = min(needs, key=lambda kind: max(needs[kind], FEWEST_ROWS) * GRADIENTS_PER_ROW[kind])
+    wanted = 2 * math.ceil(max(needs[kind], FEWEST_ROWS, min(100, rows / 10)) / 2)
+    if wanted > WHOLE_SHARE * rows:
+        return setup.noted(
+            gradient="exact.",
+            batch=f"all the {rows:,} rows in each step: their gradients differ so much that minibatches would need {wanted:,} of them.",
+        )
+    noise = by_kind[kind]
+    share = setup.step_size / 2 * float(np.linalg.eigvalsh(noise.covariance)[-1]) / wanted / 2
+    corrects = share > 1e-3
+    setup = replace(setup, gradient=kind, center=found.mode.theta, batch_size=wanted, corrects=corrects, noise=noise)
+    if corrects:
+        size = setup.metric.dimension
+        setup = setup.moved(np.zeros(size), np.eye(size))
+    left = f"their noise has {share:.1g} of the variance that a step injects"
+    return setup.noted(
+        gradient=f"{WHAT[kind]}: {left}, and is {'corrected for' if corrects else 'too little to correct for'}.",
+        batch=f"{wanted:,} of {rows:,} rows in a fine step.",
+    )
+
+
+def _plain(setup: Setup, rows: int) -> Setup:
+    size = max(FEWEST_ROWS, min(1_000, rows // 20) // 2 * 2)
+    return replace(setup, gradient="minibatch", batch_size=size, corrects=True).noted(
+        gradient="plain minibatches: there is no centre for control variates.",
+        batch=f"{size:,} of {rows:,} rows in a fine step.",
+    )
+
+
+def _rows_needed(noise: RowNoise, fine_step: float) -> float:
+    """Rows of a fine step such that neither the noise nor any single row moves a chain by much of a posterior sd."""
+    variance = float(np.linalg.eigvalsh(noise.covariance)[-1])
+    if not (math.isfinite(variance) and math.isfinite(noise.largest)):
+        return math.inf
+    return max(fine_step * variance / (2 * TOLERATED_NOISE), 2 * fine_step * noise.largest)

@@ -1,0 +1,160 @@
+"""Why an answer may not be believed: each doubt is a sentence with the numbers and a cure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import numpy as np
+
+from inbounds.exact import Part, flat
+from inbounds.inference.certificate import heaviest_tail
+from inbounds.inference.choose import Found
+from inbounds.inference.mode import Look, Surface
+from inbounds.inference.setup import Setup
+from inbounds.inference.stopping import LEAST_ESS, Enough
+from inbounds.sampling import Draws
+from inbounds.sampling.summary import labels
+
+__all__ = ["doubts"]
+
+INFINITE_VARIANCE = 0.5  # index of a tail
+MOST_DIVERGENT = 0.002  # of the trajectories
+SEGMENTS = 6  # between draws, along which the gradient has to be the slope of the density
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(5)
+SLOPE_TOLERANCE = 0.15
+
+
+def doubts(draws: Draws, setup: Setup, found: Found | None, enough: Enough) -> list[str]:
+    """All that speaks against these draws; empty where nothing does."""
+    return [
+        *_error(enough),
+        *_chains(enough),
+        *_tails(draws, enough),
+        *_modes(found),
+        *_trajectories(draws, setup),
+        *_bounds(draws),
+        *_slopes(draws, setup),
+    ]
+
+
+def _error(enough: Enough) -> list[str]:
+    reached = enough.reached()
+    if reached <= enough.error:
+        few = enough.least_ess()
+        if few >= LEAST_ESS:
+            return []
+        return [f"there are {few:.0f} effective draws only, and it takes {LEAST_ESS}: give it more `seconds`."]
+    worst, size, bias = "", -math.inf, 0.0
+    for name, e in enough.estimates.items():
+        errors = np.maximum(e.mean_error, e.sd_error)
+        if errors.size and np.max(errors) > size:
+            place = int(np.argmax(errors))
+            worst, size = labels(name, enough.shapes[name])[place], float(errors[place])
+            bias = float(max(e.mean_bias[place], e.sd_bias[place]))
+    if not math.isfinite(size):
+        return [f"draws of {worst} are not finite: the model or its scale is at fault, or the steps are far too long."]
+    cure = {
+        "time": "give it more `seconds`, or ask for a larger `error`",
+        "draws": "ask for a larger `error`, or reparameterise what moves slowly",
+    }.get(enough.why, "reparameterise the model, or ask for a larger `error`")
+    share = f", of which {2 * bias:.2g} is bias" if bias > size / 2 else ""
+    return [
+        f"twice the total error of {worst} is {2 * size:.2g} posterior sds{share}, more than {enough.error:g}: {cure}."
+    ]
+
+
+def _chains(enough: Enough) -> list[str]:
+    found = enough.disagreeing()
+    if not found:
+        return []
+    shown = ", ".join(f"{name} ({r_hat:.3g})" for name, r_hat in found[:3])
+    return [
+        f"the chains disagree: R-hat of {shown}. They sit in different modes, or drift: look at each (draws.theta[name][chain]). "
+        "Order what may be exchanged, give proper priors, or give more `seconds`."
+    ]
+
+
+def _tails(draws: Draws, enough: Enough) -> list[str]:
+    heavy = []
+    for name, x in draws.variables().items():
+        flat_draws = np.asarray(x).reshape(*x.shape[:2], -1)
+        tails = heaviest_tail(flat_draws[:, :, :1_000])
+        if tails.size and np.max(tails) >= INFINITE_VARIANCE:
+            heavy.append(labels(name, x.shape[2:])[int(np.argmax(tails))])
+    if not heavy:
+        return []
+    return [
+        f"the tails of {', '.join(heavy[:3])} are so heavy that the variance may be infinite: means and sds of them say nothing, "
+        "and quantiles are as good as `quantile_error` says. Take a prior with lighter tails, or look at quantiles alone."
+    ]
+
+
+def _modes(found: Found | None) -> list[str]:
+    if found is None or not found.others:
+        return []
+    rival = found.others[0]
+    return [
+        f"the posterior has several modes: one that lies {rival.distance:.2g} sds from where the chains are has "
+        f"{math.exp(min(rival.log_mass, 50)):.2g} times the mass of theirs, by its height and width. "
+        "Order what may be exchanged, or run each mode for itself (`init`)."
+    ]
+
+
+def _trajectories(draws: Draws, setup: Setup) -> list[str]:
+    if setup.method != "full":
+        return []
+    share = float(np.mean(draws.stats["divergent"]))
+    if share <= MOST_DIVERGENT:
+        return []
+    return [
+        f"{share:.1%} of the trajectories diverged at an acceptance of {setup.acceptance:.2g}: the posterior has a funnel or a "
+        "corner that steps of one length cannot cover. "
+        "Write the model non-centred (effect = mean + scale * standard normal), or give the scale a prior away from 0."
+    ]
+
+
+def _bounds(draws: Draws) -> list[str]:
+    return [note.text for note in draws.at_bounds()]
+
+
+def _slopes(draws: Draws, setup: Setup) -> list[str]:
+    """Whether the gradient is the slope of the density: not where the likelihood jumps, or hides a part from differentiation."""
+    posterior = setup.posterior
+    if setup.method == "full" or posterior.gradient is not None or posterior.log_likelihood is None:
+        return []
+    space = draws.kernel.space.of_proxy
+    surface = Surface(posterior, space, jax.tree.map(lambda leaf: np.asarray(leaf[0, -1]), draws.theta))
+    part = next(iter(surface.parts(0)), None)
+    look = partial(surface.look if surface.dimension <= 50 else _without_hessian(surface), part=part)
+    places = np.linspace(0, draws.num_draws - 1, 2 * SEGMENTS).astype(int)
+    wrong = []
+    for number in range(SEGMENTS):
+        first, last = (_draw(draws, number, place) for place in (places[number], places[-1 - number]))
+        apart = last - first
+        risen = look(last).value - look(first).value
+        slope = sum(
+            w / 2 * (look(first + (x + 1) / 2 * apart).gradient @ apart) for x, w in zip(NODES, WEIGHTS, strict=True)
+        )
+        wrong.append(abs(risen - slope) > SLOPE_TOLERANCE * (1 + abs(risen) + abs(slope)))
+    if sum(wrong) < SEGMENTS / 2:
+        return []
+    return [
+        "the gradient of the log density is not its slope: between draws it adds up to something else than the density does. "
+        "The likelihood jumps (comparisons, rounding, jnp.where on a parameter), "
+        "or a part of it is hidden from differentiation. Smooth it, or integrate it out."
+    ]
+
+
+def _draw(draws: Draws, number: int, place: int) -> np.ndarray:
+    return flat(jax.tree.map(lambda leaf: leaf[number % draws.num_chains, place], draws.phi))
+
+
+def _without_hessian(surface: Surface) -> Callable[..., Look]:
+    def look(phi: np.ndarray, part: Part | None = None) -> Look:
+        value, gradient = surface.slope(phi, part)
+        return Look(value, gradient, np.zeros((0, 0)))
+
+    return look

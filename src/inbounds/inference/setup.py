@@ -1,0 +1,168 @@
+"""What a run is made of, once it has been chosen: everything that decides its draws, so that it can be written down and gone on with."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inbounds import gradients
+from inbounds.exact import flat, flattener
+from inbounds.inference.halving import halved
+from inbounds.inference.noise import RowNoise
+from inbounds.inference.nuts import nuts
+from inbounds.kernels import Kernel
+from inbounds.metrics import Dense
+from inbounds.posterior import Posterior
+from inbounds.sampling import Draws, sample
+from inbounds.sampling.conversions import phi_of, theta_of
+from inbounds.trees import PyTree
+
+__all__ = ["Setup"]
+
+FILE = "inference.pickle"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a posterior is to be sampled.
+
+    Attributes:
+        posterior: what is sampled.
+        transforms: one per support.
+        method: "minibatch" or "full".
+        metric: c and L.
+        gradient: one of `noise.KINDS`, or "all" where every step takes all the data.
+        center: theta of the control variate; None without one.
+        batch_size: rows of a fine step; None where every step takes all the data.
+        corrects: whether the noise of the minibatches is corrected for.
+        step_size: of the coarse chain, or the first of the leapfrogs.
+        acceptance: that trajectories are adapted to.
+        starts: theta, leading axis = chain.
+        num_chains: how many.
+        noise: of a minibatch of one row, in z; None where there is none, or where it is not known.
+        choices: what was chosen, and why.
+        costs: what that took.
+    """
+
+    posterior: Posterior
+    transforms: PyTree
+    method: str
+    metric: Dense
+    gradient: str
+    center: PyTree
+    batch_size: int | None
+    corrects: bool
+    step_size: float
+    acceptance: float
+    starts: PyTree
+    num_chains: int
+    noise: RowNoise | None = None
+    choices: dict[str, str] = field(default_factory=dict)
+    costs: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every step takes all the data."""
+        return self.batch_size is None
+
+    def kernel(self) -> Kernel:
+        """The kernel of the run."""
+        if self.method == "full":
+            acceptance = np.asarray(self.acceptance, jnp.result_type(float))  # an array: another one compiles nothing
+            return nuts(self.posterior, self.transforms, metric=self.metric, acceptance=acceptance)
+        return halved(
+            self.posterior,
+            self.transforms,
+            metric=self.metric,
+            gradient=self._gradient(),
+            noise_correction=self.corrects and not self.whole,
+            whole=self.whole,
+        )
+
+    def _gradient(self) -> Any:
+        if self.whole or self.gradient == "minibatch":
+            return gradients.minibatch
+        make = gradients.taylor if self.gradient == "taylor" else gradients.control_variate
+        return make(center=self.center)
+
+    def sample(self, num_steps: int, *, burn_in: int, seed: int, devices: Any = None, **options: Any) -> Draws:
+        """`ib.sample` of its kernel."""
+        rows = self.posterior.num_data
+        own = self.posterior.makes_minibatches
+        size = None if own or self.posterior.data is None else (rows if self.whole else 2 * self.batch_size)  # type: ignore[operator]
+        options = {"progress": False, "on_failure": "continue", "init": self.starts} | options
+        return sample(
+            self.kernel(),
+            self.step_size,
+            num_steps,
+            burn_in=burn_in,
+            batch_size=size,
+            num_chains=self.num_chains,
+            seed=seed,
+            devices=devices,
+            **options,
+        )
+
+    def from_here(self, draws: Draws) -> Setup:
+        """The same, from the last draws of a run."""
+        last = jax.tree.map(lambda leaf: np.asarray(leaf[:, -1]), draws.phi)
+        theta = theta_of(draws.kernel, jax.tree.map(lambda leaf: leaf[:, None], last))
+        return replace(self, starts=jax.tree.map(lambda leaf: leaf[:, 0], theta))
+
+    def of_z(self, draws: Draws) -> np.ndarray:
+        """The z of draws, in double precision, axes (chain, draw, number)."""
+        leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(draws.phi)]
+        numbers = np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2)
+        return (numbers - flat(self.metric.center)) @ np.asarray(self.metric.inverse, np.float64).T
+
+    def moved(self, center: np.ndarray, turned: np.ndarray) -> Setup:
+        """The same moved in z', where z = center + turned z', turned once more so that the noise of minibatches is diagonal."""
+        noise = None if self.noise is None else self.noise.after(turned)
+        if noise is not None:
+            _, rotation = np.linalg.eigh(noise.covariance)
+            turned, noise = turned @ rotation, noise.after(rotation)
+        factor = np.asarray(self.metric.factor, np.float64)
+        _, unravel = flattener(self.metric.center)
+        place: Any = flat(self.metric.center) + factor @ center
+        with jax.enable_x64(True):
+            placed = jax.tree.map(np.asarray, unravel(place))
+        inverse = np.linalg.solve(turned, np.asarray(self.metric.inverse, np.float64))
+        return replace(self, metric=Dense(placed, factor @ turned, inverse), noise=noise)
+
+    def noted(self, **choices: str) -> Setup:
+        """The same with what was chosen, and why."""
+        return replace(self, choices=self.choices | choices)
+
+    def save(self, folder: Path) -> None:
+        """Write it down beside the checkpoints: what was compiled, and the posterior, are left out."""
+        parts = {name: value for name, value in vars(self).items() if name not in ("posterior", "transforms")}
+        folder.mkdir(parents=True, exist_ok=True)
+        partial_ = folder / f"{FILE}.partial"
+        partial_.write_bytes(pickle.dumps(jax.tree.map(np.asarray, {"metric": parts.pop("metric")}) | {"rest": parts}))
+        partial_.replace(folder / FILE)
+
+    @classmethod
+    def load(cls, folder: Path, posterior: Posterior, transforms: PyTree) -> Setup | None:
+        """The one of an earlier run; None where there is none."""
+        file = folder / FILE
+        if not file.exists():
+            return None
+        found = pickle.loads(file.read_bytes())
+        return cls(posterior=posterior, transforms=transforms, metric=found["metric"], **found["rest"])
+
+
+def coarse_theta(draws: Draws) -> PyTree:
+    """Theta of the coarse chains of a run at two step sizes."""
+    kernel = draws.kernel
+    moving = kernel.moving(jax.tree.map(lambda leaf: leaf[0], draws.state))
+    _, unravel = flattener(moving)
+    coarse = np.asarray(draws.stats["coarse"])
+    leaves, treedef = jax.tree.flatten(unravel(jnp.arange(coarse.shape[2])))
+    parts = [coarse[:, :, np.asarray(leaf).ravel()].reshape(*coarse.shape[:2], *np.shape(leaf)) for leaf in leaves]
+    return theta_of(kernel, phi_of(kernel, jax.tree.unflatten(treedef, parts)))

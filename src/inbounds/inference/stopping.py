@@ -1,0 +1,164 @@
+"""When a run has enough draws: at fixed numbers of steps the total error of everything is worked out anew."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from inbounds.inference.certificate import Estimates, estimate
+from inbounds.inference.clock import Clock
+from inbounds.inference.setup import coarse_theta
+from inbounds.sampling import Draws
+from inbounds.sampling.conversions import of_all_draws
+from inbounds.sampling.verdict import r_hat_by_chance
+from inbounds.trees import PyTree, variable_name
+
+__all__ = ["Enough", "both"]
+
+FIRST_LOOK = 400  # draws per chain
+GROWTH = 1.5  # of the number of draws from one look to the next
+LEAST_ESS = 400
+BIAS_SHARE = 0.4  # of the tolerance that bias may take
+MOST_CLAMPED = 0.01
+LINE_SECONDS = 10.0  # between two lines of a run without a terminal
+
+Pairs = dict[str, tuple[np.ndarray, np.ndarray | None]]
+
+
+class Enough:
+    """Looks at a run now and then, and ends it when its error is small enough, or when longer is no cure.
+
+    Args:
+        error: twice the total error of every mean and sd is to be within it.
+        burn_in: of the run.
+        most: draws per chain, at which it ends anyway.
+        clock: that says when the time is over.
+        progress: whether to say how far it is.
+        quantities: functions of theta that count, too.
+
+    Attributes:
+        names: of the variables, in the order of `estimates`.
+        estimates: by variable, at the last look.
+        why: "error", "bias", "noise", "draws" or "time", when the run has ended.
+        words: for the bar.
+    """
+
+    def __init__(
+        self, error: float, burn_in: int, most: int, clock: Clock, progress: bool,
+        quantities: dict[str, Callable[[PyTree], Any]],
+    ):  # fmt: skip
+        self.quantities = quantities
+        self.error, self.burn_in, self.most, self.clock, self.progress = error, burn_in, most, clock, progress
+        self.estimates: dict[str, Estimates] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.why = ""
+        self.words = ""
+        self.said = time.perf_counter()
+
+    def next_look(self, done: int) -> int:
+        draws = float(FIRST_LOOK)
+        while self.burn_in + math.ceil(draws) <= done:
+            draws *= GROWTH
+        return self.burn_in + min(math.ceil(draws), self.most)
+
+    def is_late(self) -> bool:
+        if self.clock.is_over():
+            self.why = self.why or "time"
+        return self.why == "time"
+
+    def enough(self, draws: Draws) -> bool:
+        self.look(draws)
+        reached = self.reached()
+        self._say(draws, reached)
+        biased = max(
+            (float(np.max(np.maximum(e.mean_bias, e.sd_bias) - 2 * e.noise_of_bias, initial=0)) for e in self._all()),
+            default=0.0,
+        )
+        if not np.isfinite(reached):
+            self.why = "bias"
+        elif float(np.mean(draws.stats["clamped"])) > MOST_CLAMPED:
+            self.why = "noise"
+        elif biased > BIAS_SHARE * self.error:
+            self.why = "bias"
+        elif reached <= self.error and not self.disagreeing() and self.least_ess() >= LEAST_ESS:
+            self.why = "error"
+        elif draws.num_draws >= self.most:
+            self.why = "draws"
+        return bool(self.why)
+
+    def look(self, draws: Draws) -> None:
+        """Work out the errors of all the variables."""
+        draws.quantities.update(self.quantities)
+        for name, (fine, coarse) in both(draws).items():
+            flat = [None if x is None else np.reshape(x, (*x.shape[:2], -1)) for x in (fine, coarse)]
+            assert flat[0] is not None
+            self.shapes[name] = fine.shape[2:]
+            self.estimates[name] = estimate(flat[0], flat[1])
+        self.num_chains, self.num_draws = draws.num_chains, draws.num_draws
+
+    def reached(self) -> float:
+        """Twice the largest total error of a mean or an sd."""
+        return 2 * max(
+            (float(np.max(np.maximum(e.mean_error, e.sd_error), initial=0)) for e in self._all()), default=math.inf
+        )
+
+    def least_ess(self) -> float:
+        return min((float(np.min(e.ess, initial=np.inf)) for e in self._all()), default=0.0)
+
+    def disagreeing(self) -> list[tuple[str, float]]:
+        """(variable, its R-hat) where the chains do not agree, the worst first."""
+        numbers = sum(e.r_hat.size for e in self._all())
+        found = []
+        for name, e in self.estimates.items():
+            most = r_hat_by_chance(np.minimum(e.ess, 1e9), self.num_chains, self.num_draws, max(1, numbers))
+            if np.any(e.r_hat > most):
+                found.append((name, float(np.max(e.r_hat))))
+        return sorted(found, key=lambda one: -one[1])
+
+    def _all(self) -> list[Estimates]:
+        return list(self.estimates.values())
+
+    def _say(self, draws: Draws, reached: float) -> None:
+        self.words = f"error {reached:.2g} of {self.error:g}"
+        if np.isfinite(reached) and reached > self.error:
+            rest = draws.seconds * ((reached / self.error) ** 2 - 1)
+            self.words += f", about {_duration(rest)} left"
+        now = time.perf_counter()
+        if self.progress and not sys.stderr.isatty() and now - self.said > LINE_SECONDS:
+            self.said = now
+            logging.getLogger("inbounds").info("ib.infer: %s draws per chain, %s", f"{draws.num_draws:,}", self.words)
+
+
+def both(draws: Draws) -> Pairs:
+    """Of each variable the draws of the fine and of the coarse chains, axes (chain, draw, ...)."""
+    fine = draws.variables()
+    if "coarse" not in draws.stats:
+        return {name: (np.asarray(x), None) for name, x in fine.items()}
+    theta = coarse_theta(draws)
+    coarse = {variable_name(path): np.asarray(x) for path, x in jax.tree_util.tree_leaves_with_path(theta)}
+    for function in (draws.posterior.deterministics, _of(draws.quantities)):
+        coarse |= _functions(function, theta)
+    return {name: (np.asarray(x), coarse[name]) for name, x in fine.items()}
+
+
+def _of(quantities: dict[str, Callable[[PyTree], Any]]) -> Callable[[PyTree], dict[str, Any]]:
+    return lambda theta: {name: jax.numpy.asarray(function(theta)) for name, function in quantities.items()}
+
+
+def _functions(function: Callable[[PyTree], dict[str, Any]], theta: PyTree) -> dict[str, np.ndarray]:
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), theta)
+    return of_all_draws(function, theta) if jax.eval_shape(function, one) else {}
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,80 @@
+"""Short runs that look where the posterior is: they find the steps, the metric and the transforms that the long run has."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from inbounds.exact import flat
+from inbounds.inference.clock import Clock
+from inbounds.inference.setup import Setup
+from inbounds.metrics import shrunk_covariance
+from inbounds.sampling import Draws
+
+__all__ = ["settle"]
+
+MOST_WINDOWS = 8
+ROUND = 2.0  # the longest over the expected axis of the draws, and that over the shortest, up to which a metric stays
+SMALLEST_STEP = 1e-3
+WINDOW, LONGEST_WINDOW = 150, 1_500  # draws per chain
+EFFECTIVE_PER_NUMBER = 4  # effective draws per dimension from which a covariance can be told
+
+
+def settle(setup: Setup, clock: Clock, seed: int, devices: object = None) -> tuple[Setup, Draws | None]:
+    """(the setup with steps and metric that suit where the chains are, the last window).
+
+    A window whose chains leave the numbers makes the steps shorter. One whose draws are far from round in z makes a metric of them.
+    """
+    last: Draws | None = None
+    refits = 0
+    for number in range(MOST_WINDOWS):
+        draws = _window(setup, seed + number, refits, devices)
+        finite = np.isfinite(flat(draws.phi)).all()
+        if not finite:
+            if setup.step_size < SMALLEST_STEP:
+                return setup.noted(steps="the chains left the finite numbers at every step size that was tried."), None
+            setup = replace(setup, step_size=setup.step_size / 2)
+            continue
+        last = draws
+        z = setup.of_z(draws)
+        setup = setup.from_here(draws)
+        if _is_round(z) or clock.share() > 0.5:
+            break
+        setup = _refitted(setup, z)
+        refits += 1
+    if refits:
+        setup = setup.noted(
+            metric=f"dense, from the draws of {refits} window{'s' * (refits > 1)}, because those were not round in the one before."
+        )
+    return setup, last
+
+
+def _window(setup: Setup, seed: int, refits: int, devices: object) -> Draws:
+    if setup.method == "full":
+        draws, burn_in = WINDOW * min(1 + refits, 4), 75
+    else:
+        per_effective = 2 / setup.step_size  # draws of the fine chain, which are two steps apart
+        wanted = EFFECTIVE_PER_NUMBER * setup.metric.dimension * per_effective / setup.num_chains
+        draws, burn_in = int(np.clip(wanted, WINDOW, LONGEST_WINDOW)), 30 + int(8 / setup.step_size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return setup.sample(draws + burn_in, burn_in=burn_in, seed=seed, devices=devices)
+
+
+def _is_round(z: np.ndarray) -> bool:
+    """Whether the covariance of z is about the identity, as far as so many draws can tell."""
+    numbers = z.reshape(-1, z.shape[2])
+    values = np.linalg.eigvalsh(shrunk_covariance(numbers)) if z.shape[2] > 1 else numbers.var(axis=0)
+    center = np.abs(numbers.mean(axis=0)).max()
+    return bool(values[-1] < ROUND**2 and values[0] > ROUND**-2 and center < 1 and values[-1] < 10 * values[0])
+
+
+def _refitted(setup: Setup, z: np.ndarray) -> Setup:
+    """With a metric in which these draws are round."""
+    numbers = z.reshape(-1, z.shape[2])
+    center = numbers.mean(axis=0)
+    values, vectors = np.linalg.eigh(np.atleast_2d(shrunk_covariance(numbers)))
+    turned = vectors * np.sqrt(np.maximum(values, 1e-12 * values[-1]))
+    return setup.moved(center, turned)
