@@ -565,7 +565,6 @@ def test_a_parameter_that_the_prior_puts_outside_its_range_is_named_with_what_it
     [
         (discrete, (Y,), "latent 'kind' is discrete .Bernoulli.*MixtureSameFamily"),
         (moving_support, (Y,), "support of 'part' changes with another latent.*part_unit"),
-        (improper, (Y,), "prior of 'flat' is improper.*proper prior"),
         (local_latents, (Y,), "latent 'each' is inside the data plate 'data'.*integrate it out"),
         (regression, (X,), "latent 'y' is inside the data plate.*obs=None"),
         (outside, (Y,), "'sum' is outside the data plate 'data' but depends on its rows"),
@@ -639,3 +638,13 @@ def test_the_data_of_a_model_are_not_divided_between_processes(monkeypatch):
     devices.Layout.check(divided, own, None, 1)
     with pytest.raises(ValueError, match=r"A NumPyro model holds all its data in every process.*Divide the chains"):
         devices.Layout.check(divided, ib.from_numpyro(regression, X, Y), None, 1)
+
+
+def test_a_flat_prior_counts_nothing_and_starts_in_the_middle_of_its_support():
+    posterior = ib.from_numpyro(improper, Y)
+    start = posterior.start(jax.random.key(0))
+    np.testing.assert_allclose(start["flat"], 0.0)
+    shifted = {"flat": jnp.asarray(3.0)}
+    expected = np.sum(-0.5 * (Y - 3.0) ** 2 + 0.5 * Y**2)
+    got = posterior.log_density(shifted) - posterior.log_density({"flat": jnp.asarray(0.0)})
+    np.testing.assert_allclose(got, expected, rtol=1e-4)

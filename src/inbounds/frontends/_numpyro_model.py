@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers
+from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from inbounds.trees import variable_name
@@ -115,11 +116,8 @@ class _Guard(Messenger):
                 f"The latent {name!r} is discrete ({kind}): gradients do not exist for it. Sum it out, for a mixture with "
                 f"dist.MixtureSameFamily; if {name!r} is data, pass its values, for now it has obs=None."
             )
-        if isinstance(base_of(fn), dist.ImproperUniform):
-            raise ValueError(
-                f"The prior of {name!r} is improper (ImproperUniform): a chain cannot start from it, and the posterior may "
-                "not exist. Give it a proper prior, such as a wide Normal or HalfCauchy."
-            )
+        if isinstance(base_of(fn), dist.ImproperUniform) and msg["value"] is None:
+            msg["value"] = _middle_of(fn)  # nobody can draw from it
         if not isinstance(base_of(fn), dist.Delta):
             self._check_local(msg)
 
@@ -272,6 +270,12 @@ def base_of(fn: Any) -> Any:
     while isinstance(fn, dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution):
         fn = fn.base_dist
     return fn
+
+
+def _middle_of(fn: Any) -> jax.Array:
+    """A point well inside the support of a distribution."""
+    transform = biject_to(fn.support)
+    return jnp.broadcast_to(transform(jnp.zeros(transform.inverse_shape(fn.shape()))), fn.shape())
 
 
 def seeded(seed: int) -> Callable:

@@ -210,7 +210,7 @@ def _certify(
 
 
 def _shaped(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return values.reshape(*shape, *values.shape[1:])
+    return values.reshape((*shape, *values.shape[1:]))
 
 
 def _divergent(draws: Draws) -> float:
