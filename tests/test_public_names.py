@@ -159,7 +159,10 @@ def test_no_module_asks_which_front_end_a_posterior_comes_from():
         for line in file.read_text().splitlines()
         if asks.search(line)
     ]
-    assert found == [
-        "__init__.py: from inbounds.frontends import from_numpyro as from_numpyro",
-        "inference/_infer.py: from inbounds.frontends import posterior_of",  # which asks what a model is, not a posterior
-    ]
+    assert (
+        found
+        == [
+            "__init__.py: from inbounds.frontends import from_numpyro as from_numpyro",
+            "inference/_infer.py: from inbounds.frontends import posterior_of",  # which asks what a model is, not a posterior
+        ]
+    )
