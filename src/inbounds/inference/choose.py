@@ -15,7 +15,8 @@ from inbounds.inference.mode import MOST_DENSE, Mode, Rival, find_mode, rivals
 from inbounds.inference.noise import RowNoise, noise_of_rows
 from inbounds.inference.nuts import leapfrog_size
 from inbounds.inference.setup import Setup
-from inbounds.metrics import Dense, whitening
+from inbounds.metrics import Dense
+from inbounds.metrics._reference import whitening
 from inbounds.posterior import Posterior
 from inbounds.space import Space
 from inbounds.trees import PyTree

@@ -10,7 +10,7 @@ import numpy as np
 from inbounds.exact import flat
 from inbounds.inference.clock import Clock
 from inbounds.inference.setup import Setup
-from inbounds.metrics import shrunk_covariance
+from inbounds.metrics._dense import shrunk_covariance
 from inbounds.sampling import Draws
 
 __all__ = ["settle"]
