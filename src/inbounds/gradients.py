@@ -330,13 +330,16 @@ class _Taylor(_Minibatch):
     def gradient(self, state: Expanded, theta: PyTree, batch: PyTree) -> PyTree:
         moved = jax.tree.map(jnp.subtract, theta, state.center)
         prior = jax.grad(self.posterior.log_prior)(theta)
-        of_batch = jax.grad(self._scaled_likelihood)
-        here = of_batch(theta, batch)
-        there, curved = jax.jvp(lambda x: of_batch(x, batch), (state.center,), (moved,))
+        here = jax.grad(self._scaled_likelihood)(theta, batch)
+
+        def expanded(x):
+            value, slope = jax.jvp(lambda x: self._scaled_likelihood(x, batch), (x,), (moved,))
+            return value + slope
+
+        # Gradient and product with the Hessian in one: their backward pass is the same.
+        there = jax.grad(expanded)(state.center)
         everywhere = trees.cut_like(theta, self._product(state, trees.ravel(moved)))
-        return jax.tree.map(
-            lambda p, f, e, h, t, c: p + f + e + (h - t - c), prior, state.full, everywhere, here, there, curved
-        )
+        return jax.tree.map(lambda p, f, e, h, t: p + f + e + (h - t), prior, state.full, everywhere, here, there)
 
     def _product(self, state: Expanded, vector: jax.Array) -> jax.Array:
         if state.vectors is None:
