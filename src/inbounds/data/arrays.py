@@ -154,10 +154,14 @@ class Epochs(_FromArrays):
             return jax.device_put((self.data, here))
         return jax.tree.map(lambda leaf: jax.device_put(leaf[here]), self.data)
 
+    @property
+    def batches(self) -> int:
+        """Minibatches in an epoch."""
+        return -(-self._rows // self.batch_size)
+
     def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
-        batches = -(-self._rows // self.batch_size)
-        offsets = _random_rows(key, steps // batches, 1, self._rows)[:, 0]
-        return (offsets + (steps % batches) * self.batch_size) % self._rows
+        offsets = _random_rows(key, steps // self.batches, 1, self._rows)[:, 0]
+        return (offsets + (steps % self.batches) * self.batch_size) % self._rows
 
     def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
         def window(leaf):
@@ -178,6 +182,26 @@ def _ring(rows: int, batch_size: int, key: jax.Array) -> jax.Array:
 @jax.jit
 def _rows_of(data: PyTree, rows: jax.Array) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip"), data)
+
+
+@dataclass(frozen=True, eq=False)
+class Sweeps(Epochs):
+    """Epochs that are read forwards and then backwards, each pair from a random place of the ring.
+
+    At the end of a sweep what the order of the minibatches did to the chain has been undone but for a remnant of second order in the
+    length of the sweep, whatever their noise and its correlations are. So only draws at the ends of sweeps are good.
+    """
+
+    @property
+    def length(self) -> int:
+        """Steps in a sweep."""
+        return 2 * self.batches
+
+    def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
+        offsets = _random_rows(key, steps // self.length, 1, self._rows)[:, 0]
+        place = steps % self.length
+        place = jnp.minimum(place, self.length - 1 - place)
+        return (offsets + place * self.batch_size) % self._rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +236,7 @@ def _random_rows(key: jax.Array, numbers: jax.Array, count: int, rows: int) -> j
     return picked.astype(np.int32)
 
 
-BATCHING: dict[str, Any] = {"epochs": Epochs, "replacement": WithReplacement}
+BATCHING: dict[str, Any] = {"epochs": Epochs, "sweeps": Sweeps, "replacement": WithReplacement}
 
 
 def source_for(data: PyTree, batch_size: int | None, batching: str, platform: str | None = None) -> MinibatchSource:

@@ -169,6 +169,10 @@ class Layout:
             raise ValueError(
                 f"{what} cannot be divided over devices: give each process its rows in memory, or divide the chains only."
             )
+        if batching == "sweeps":
+            raise ValueError(
+                'batching="sweeps" is not made for data that are divided over devices. Divide the chains only: ib.Layout(chain=...).'
+            )
         names = {variable_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(data)}
         spread = partial(SpreadRows, data, mesh=self.mesh, shard=self.shard, rows_of=self._check_shard(theta, names))
         everything = spread(None, "all")

@@ -17,7 +17,7 @@ import numpy as np
 
 from inbounds import trees
 from inbounds.arguments import whole_number
-from inbounds.data.arrays import Held, is_source, is_stream, source_for
+from inbounds.data.arrays import Held, Sweeps, is_source, is_stream, source_for
 from inbounds.data.spread import SpreadRows
 from inbounds.engine.normals import PARITY, ROTATIONS, threefry
 from inbounds.engine.program import Carry, Keys, Program, as_key, chunk_runner, refresh, whole_data
@@ -78,7 +78,7 @@ def sample(
             in `ib.schedules` and Optax's.
         num_steps: steps of each chain, burn-in included.
         burn_in: first steps whose draws are not kept.
-        thin: keep every `thin`-th step.
+        thin: keep every `thin`-th step; of sweeps, the end of every `thin`-th sweep.
         batch_size: rows a minibatch; None takes what the posterior says (a NumPyro model's `subsample_size`), or all the data.
         num_chains: independent chains, run side by side.
         seed: a whole number; the same seed gives the same draws, however the run is cut into chunks.
@@ -93,7 +93,9 @@ def sample(
             a run that was never interrupted. Starts from the beginning where there is no checkpoint yet.
         batching: "epochs" (shuffled, read as contiguous slices), "replacement" (independent minibatches), or None: the second
             for kernels that correct for gradient noise, which assume it, the first for all others and where a step uses all
-            the data.
+            the data. "sweeps": an epoch forwards, then the same backwards, and draws at the ends of these sweeps alone, where gradient
+            noise has hardly an effect however correlated it is, as long as step size times curvature times the steps of a sweep
+            is below a half or so. Not for kernels that correct for noise, data on disk, or data on several devices.
         chunk_steps: most steps between two looks at the chains, or those of one block where a model of few numbers has longer
             ones (up to 1,024); None adapts to the speed of the run.
         monitor: called between two chunks with the number of steps done and what `collect` has gathered so far.
@@ -134,7 +136,6 @@ def sample(
     schedule, size = _check_step_size(step_size, num_steps, num_chains)
     collector = as_collector(collect)
     starts = _starts(kernel, init, num_chains, start_words, layout)
-    _check_phases(schedule, num_steps, burn_in, thin)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), starts)
     wanted = _minibatches(kernel, batch_size, batching)
     if layout is not None:
@@ -143,6 +144,9 @@ def sample(
         source = source_for(posterior.data, *wanted, platform_of(layout))
         if getattr(source, "reads_device", False):
             source = replace(source, data=posterior.placed_data)  # type: ignore[type-var]
+    if isinstance(source, Sweeps):
+        thin = _whole_sweeps(source, thin, num_steps, burn_in)
+    _check_phases(schedule, num_steps, burn_in, thin)
     arrays = None if posterior.data is None else source.prepare(as_key(shuffle_words))
     if hasattr(source, "chain_keys"):  # data from disk number the chains
         keys = keys._replace(batch=source.chain_keys(num_chains, as_key(batch_words)))
@@ -522,6 +526,14 @@ def _minibatches(kernel: Kernel, batch_size: int | None, batching: str | None) -
             "noise_correction=True estimates the noise of minibatches, but every step uses all the data, and its gradient has none. "
             f"Give a `batch_size` below {rows:,}, or leave `noise_correction` out."
         )
+    if batching == "sweeps" and kernel.independent_batches:
+        raise ValueError(
+            f'batching="sweeps" takes the noise of the gradients back by itself, and {kernel.name} as it is made here takes minibatches for '
+            "independent, to make room for their noise. Make the kernel without `noise_correction`, or leave `batching` out."
+        )
+    if batching == "sweeps" and (data is None or is_stream(data)):
+        where = "data on disk" if is_stream(data) else "a posterior without data"
+        raise ValueError(f'batching="sweeps" needs data in memory; this is {where}. Leave `batching` out.')
     if batching is None:
         batching = "replacement" if kernel.independent_batches and not everything else "epochs"
     return size, batching
@@ -545,6 +557,18 @@ def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[C
     if not np.all(np.isfinite(sizes) & (sizes > 0)):
         raise ValueError(f"`step_size` must be positive and finite; got {step_size}.")
     return None, sizes
+
+
+def _whole_sweeps(source: Sweeps, thin: int, num_steps: int, burn_in: int) -> int:
+    """Steps between two draws that are kept."""
+    steps = thin * source.length
+    if num_steps // steps <= burn_in // steps:
+        raise ValueError(
+            f"A sweep has {source.length:,} steps ({source.batches:,} minibatches forwards and backwards), and draws are kept at its end, of "
+            f"every `thin`-th: with thin={thin:,}, num_steps={num_steps:,} and burn_in={burn_in:,} there is none. Take more steps, or larger "
+            "minibatches."
+        )
+    return steps
 
 
 def _check_phases(schedule: Any, num_steps: int, burn_in: int, thin: int) -> None:

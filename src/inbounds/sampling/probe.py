@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from inbounds import trees
-from inbounds.data.arrays import Epochs, Held
+from inbounds.data.arrays import Epochs, Held, Sweeps
 from inbounds.engine.program import Keys, Program
 from inbounds.precision import in_double
 from inbounds.preconditioners import OneStepLate, RMSprop
@@ -250,7 +250,7 @@ def _flat(tree: PyTree) -> jax.Array:
 
 def _batches_per_epoch(program: Program) -> int:
     source = program.source
-    return -(-source._rows // source.batch_size) if isinstance(source, Epochs) else 1
+    return source.batches if isinstance(source, Epochs) else 1
 
 
 # -- what follows -------------------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ def _better_size(errors: Any, step_size: float) -> float | None:
 def _left_by_epochs(
     program: Program, step_size: float, hessian: np.ndarray, noise: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """The covariance of independent noise that does as much as that of shuffled epochs, whose sum over an epoch is zero.
+    """The covariance of independent noise that does as much as that of shuffled epochs or of sweeps, whose sum over an epoch is zero.
 
     In the principal axes, where the chain forgets at a rate of its own along each.
     """
@@ -391,9 +391,22 @@ def _left_by_epochs(
     rates = step_size * curvatures
     if program.kernel.name in ("baoab", "sgnht"):  # they turn round before they forget
         rates = np.sqrt(2 * rates)
-    share = _share_left((rates[:, None] + rates) / 2 * epoch)
+    together = (rates[:, None] + rates) / 2
+    share = _left_by_sweeps(together, epoch) if isinstance(program.source, Sweeps) else _share_left(together * epoch)
     inside = axes.T @ (root[:, None] * noise * root) @ axes * share
     return (axes @ inside @ axes.T) / root[:, None] / root
+
+
+def _left_by_sweeps(rates: np.ndarray, epoch: int) -> np.ndarray:
+    """The same as `_share_left`, at the ends of sweeps.
+
+    Of x' = (1 - rate) x + noise: each minibatch's noise comes twice in a sweep, as long before the middle as after it.
+    """
+    keep = np.clip(1 - rates, 0.0, 1 - 1e-9)
+    forwards, backwards = np.arange(epoch)[:, None, None], np.arange(epoch, 2 * epoch)[:, None, None]
+    weights = keep ** (epoch - 1 - forwards) + keep**backwards
+    at_ends = epoch * np.var(weights, axis=0) * epoch / max(1, epoch - 1) / (1 - keep ** (4 * epoch))
+    return np.clip(at_ends * (1 - keep**2), 0.0, 1.0)
 
 
 def _share_left(turns: np.ndarray) -> np.ndarray:

@@ -1,0 +1,138 @@
+"""An epoch forwards and then backwards: at its end, gradient noise has hardly an effect, correlated or not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import inbounds as ib
+from inbounds.data.arrays import Sweeps
+from inbounds.sampling import probe
+
+ROWS, BATCH = 1_000, 25
+EPOCH = ROWS // BATCH
+
+
+def regression(correlation):
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(ROWS, 2)) @ np.linalg.cholesky([[1, correlation], [correlation, 1]]).T).astype(np.float32)
+    y = (x @ [1.0, -0.5] + rng.normal(size=ROWS)).astype(np.float32)
+    posterior = ib.Posterior(
+        {"w": dist.Normal(0.0, 1e3).expand([2])},
+        lambda theta, batch: -0.5 * jnp.square(batch["y"] - batch["x"] @ theta["w"]),
+        {"x": x, "y": y},
+    )
+    hessian = x.T.astype(float) @ x.astype(float)
+    return posterior, hessian, np.linalg.solve(hessian, x.T.astype(float) @ y)
+
+
+def variances(correlation, length, order):
+    """Of Leimkuhler-Matthews over the exact ones, less 1, by the linear recursion of every minibatch.
+
+    Args:
+        correlation: of the features.
+        length: steps in a sweep times step size times the largest curvature.
+        order: "sweeps, ends", "sweeps, all steps", or "independent".
+    """
+    posterior, hessian, mode = regression(correlation)
+    data = jax.tree.map(lambda leaf: leaf.astype(float).reshape(EPOCH, BATCH, *leaf.shape[1:]), posterior.data)
+    eps = length / (2 * EPOCH) / np.linalg.eigvalsh(hessian)[-1]
+    root, eye, none = np.sqrt(eps / 2), np.eye(2), np.zeros((2, 2))
+    added, read_out = np.diag([0.0, 0, 1, 1]), np.hstack([eye, root * eye])
+    maps = []
+    for x, y in zip(data["x"], data["y"], strict=True):
+        pull = eps * EPOCH * x.T @ x
+        step = np.block([[eye - pull, 2 * root * eye - root * pull], [none, none]])
+        maps.append((step, np.r_[eps * EPOCH * x.T @ (y - x @ mode), 0, 0]))
+    if order == "independent":
+        both = np.mean([np.kron(step, step) for step, _ in maps], axis=0)
+        total = added + np.mean([np.outer(push, push) for _, push in maps], axis=0)
+        found = [np.linalg.solve(np.eye(16) - both, total.ravel()).reshape(4, 4)]
+    else:
+        sweep = maps + maps[::-1]
+        through, push, total = np.eye(4), np.zeros(4), np.zeros((4, 4))
+        for step, moved in sweep:
+            through, push, total = step @ through, step @ push + moved, step @ total @ step.T + added
+        mean = np.linalg.solve(np.eye(4) - through, push)
+        covariance = np.linalg.solve(np.eye(16) - np.kron(through, through), total.ravel()).reshape(4, 4)
+        found = []
+        for step, moved in sweep:
+            mean, covariance = step @ mean + moved, step @ covariance @ step.T + added
+            found.append(covariance + np.outer(mean, mean))  # around the mode
+        found = found[-1:] if order == "sweeps, ends" else found
+    got = np.mean([np.diag(read_out @ c @ read_out.T) for c in found], axis=0)
+    return got / np.diag(np.linalg.inv(hessian)) - 1
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_draws_at_the_ends_of_sweeps_have_hardly_an_error(correlation):
+    """Where step size times curvature times the steps of a sweep is 0.5."""
+    ends, through, independent = (
+        np.max(np.abs(variances(correlation, 0.5, order)))
+        for order in ("sweeps, ends", "sweeps, all steps", "independent")
+    )
+    assert ends < 0.0025
+    assert independent > 25 * ends
+    assert independent > 10 * through
+
+
+def test_the_remnant_is_of_second_order_in_the_length_of_a_sweep():
+    lengths = np.array([0.5, 1.0, 2.0])
+    off = [np.max(np.abs(variances(0.0, length, "sweeps, ends"))) for length in lengths]
+    assert 1.5 < np.polyfit(np.log(lengths), np.log(off), 1)[0] < 3.5
+
+
+def test_minibatches_go_forwards_and_back():
+    source = Sweeps({"x": np.arange(10)}, 3)
+    starts = np.asarray(source.plan(jax.random.key(0), jnp.arange(24)))
+    assert source.length == 8
+    for sweep in starts.reshape(3, 8):
+        np.testing.assert_array_equal((sweep[:4] - sweep[0]) % 10, [0, 3, 6, 9])
+        np.testing.assert_array_equal(sweep[4:], sweep[3::-1])
+    assert len(set(starts[::8])) > 1  # from another place each time
+
+
+@pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")  # minibatches on purpose too noisy for the others
+def test_a_run_of_sweeps_keeps_their_ends_and_has_the_right_law(optimised):
+    posterior, hessian, mode = regression(0.5)
+    size = 2.0 / (2 * EPOCH) / np.linalg.eigvalsh(hessian)[-1]
+    start = {"w": mode.astype(np.float32)}
+    run = dict(num_steps=8_000, burn_in=400, batch_size=BATCH, num_chains=32, init=start, progress=False)
+    kernel = ib.leimkuhler_matthews(posterior)
+    draws = ib.sample(kernel, size, batching="sweeps", **run)
+    assert (draws.thin, draws.num_draws) == (2 * EPOCH, 95)
+    ratio = draws.theta["w"].std(axis=(0, 1)) / np.sqrt(np.diag(np.linalg.inv(hessian)))
+    np.testing.assert_allclose(ratio, 1, atol=0.05)
+    assert not [note for note in draws.of_steps if note.loud]
+    noisy = ib.sample(kernel, size, batching="replacement", **run | {"thin": 80})
+    assert np.max(noisy.theta["w"].std(axis=(0, 1)) / np.sqrt(np.diag(np.linalg.inv(hessian)))) > 1.06
+
+
+@pytest.mark.parametrize(("rate", "epoch"), [(0.01, 40), (0.05, 20), (0.2, 10)])
+def test_what_sweeps_leave_of_independent_noise_is_what_is_predicted(rate, epoch):
+    rng = np.random.default_rng(0)
+    decay = (1 - rate) ** np.arange(2 * epoch)[::-1]
+    noise = rng.normal(size=(4_000, epoch))
+    noise -= noise.mean(axis=1, keepdims=True)
+    noise /= np.sqrt(1 - 1 / epoch)
+    gained = np.var(np.concatenate([noise, noise[:, ::-1]], axis=1) @ decay) / (1 - (1 - rate) ** (4 * epoch))
+    exact = gained * (1 - (1 - rate) ** 2)
+    assert probe._left_by_sweeps(np.array([rate]), epoch)[..., 0].item() == pytest.approx(exact, rel=0.1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (lambda p: ib.sgld(p, noise_correction=True), {}, "without `noise_correction`"),
+        (ib.sgnht, {}, "without `noise_correction`"),
+        (ib.sgld, {"num_steps": 79}, "A sweep has 80 steps"),
+        (ib.sgld, {"devices": ib.Layout(data=1, shard={"w": "x"})}, "divided over devices"),
+        (lambda _: ib.sgld(ib.Posterior({"x": dist.Normal()})), {"batch_size": None}, "a posterior without data"),
+    ],
+    ids=["corrected", "thermostat", "short", "devices", "no data"],
+)
+def test_where_sweeps_do_not_fit_they_are_refused(make, options, message):
+    run = {"num_steps": 160, "batch_size": BATCH, "progress": False, "batching": "sweeps"} | options
+    with pytest.raises(ValueError, match=message):
+        ib.sample(make(regression(0.5)[0]), 1e-5, **run)
