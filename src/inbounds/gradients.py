@@ -397,6 +397,16 @@ def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", s
             free; "successive": the difference of successive gradients, for batches of one; "per_example": the gradients of
             every datum, exact and dear.
         smoothing: weight of the past in the running average of the variance, in [0, 1).
+
+    Returns:
+        An estimator, or a factory of estimators with these options.
+
+    Raises:
+        ValueError: an option is unknown or out of its range.
+
+    Example:
+        >>> gradient = ib.gradients.minibatch(variance="per_example")
+        >>> kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}), gradient=gradient)
     """
     _check_options(variance, smoothing)
     if posterior is None:
@@ -419,6 +429,20 @@ def control_variate(
         posterior: what is sampled; left out, a factory with these options is returned.
         center: $\theta^*$, a tree like theta.
         variance, smoothing: as for `minibatch`.
+
+    Returns:
+        An estimator, or a factory of estimators with these options.
+
+    Raises:
+        ValueError: an option is unknown, or the posterior has no likelihood and data.
+
+    Example:
+        >>> spent = np.random.default_rng(0).exponential(2.0, size=1_000).astype(np.float32)
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Exponential(theta["rate"]).log_prob(batch)
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 2.0)}, log_likelihood, spent)
+        >>> gradient = ib.gradients.control_variate(center={"rate": 0.5})
+        >>> kernel = ib.leimkuhler_matthews(posterior, gradient=gradient)
     """
     _check_options(variance, smoothing)
     if posterior is None:
@@ -442,6 +466,20 @@ def taylor(
         posterior: what is sampled; left out, a factory with these options is returned.
         center: $\theta^*$, a tree like theta, near the mode.
         variance, smoothing: as for `minibatch`.
+
+    Returns:
+        An estimator, or a factory of estimators with these options.
+
+    Raises:
+        ValueError: an option is unknown, or the posterior has no likelihood and data.
+
+    Example:
+        >>> spent = np.random.default_rng(0).exponential(2.0, size=1_000).astype(np.float32)
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Exponential(theta["rate"]).log_prob(batch)
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 2.0)}, log_likelihood, spent)
+        >>> gradient = ib.gradients.taylor(center={"rate": 0.5})
+        >>> kernel = ib.leimkuhler_matthews(posterior, gradient=gradient)
     """
     _check_options(variance, smoothing)
     if posterior is None:
@@ -461,6 +499,19 @@ def svrg(
         posterior: what is sampled; left out, a factory with these options is returned.
         every: steps between two looks at all the data.
         variance, smoothing: as for `minibatch`.
+
+    Returns:
+        An estimator, or a factory of estimators with these options.
+
+    Raises:
+        ValueError: an option is unknown or out of its range, or the data are on disk.
+
+    Example:
+        >>> spent = np.random.default_rng(0).exponential(2.0, size=1_000).astype(np.float32)
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Exponential(theta["rate"]).log_prob(batch)
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 2.0)}, log_likelihood, spent)
+        >>> kernel = ib.leimkuhler_matthews(posterior, gradient=ib.gradients.svrg(every=500))
     """
     _check_options(variance, smoothing)
     if every < 1:
@@ -471,7 +522,20 @@ def svrg(
 
 
 def full_gradient(posterior: Posterior, theta: PyTree) -> PyTree:
-    """The exact gradient of log pi at theta, over all the data."""
+    """The exact gradient of log pi at theta, over all the data.
+
+    Args:
+        posterior: prior and likelihood.
+        theta: where.
+
+    Returns:
+        A tree like theta.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> float(ib.gradients.full_gradient(posterior, {"x": 1.0})["x"])  # the mode
+        0.0
+    """
     if posterior.gradient is not None:
         data = posterior.data
         return posterior.gradient(theta, data.all_rows() if hasattr(data, "all_rows") else data)
@@ -482,7 +546,28 @@ def full_gradient(posterior: Posterior, theta: PyTree) -> PyTree:
 
 
 def full_likelihood_gradient(posterior: Posterior, theta: PyTree, rows: int = 8_192) -> PyTree:
-    """Gradient of the log likelihood of all the data, in slices of `rows`."""
+    """Gradient of the log likelihood of all the data, in slices of `rows`.
+
+    Args:
+        posterior: with a likelihood and data.
+        theta: where.
+        rows: how many are looked at together.
+
+    Returns:
+        A tree like theta.
+
+    Raises:
+        ValueError: the data are on disk, and a program is being traced.
+
+    Example:
+        >>> spent = np.random.default_rng(0).exponential(2.0, size=1_000).astype(np.float32)
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Exponential(theta["rate"]).log_prob(batch)
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 2.0)}, log_likelihood, spent)
+        >>> gradient = ib.gradients.full_likelihood_gradient(posterior, {"rate": 1_000 / spent.sum()})
+        >>> abs(float(gradient["rate"])) < 0.1
+        True
+    """
     total = posterior.num_data
     assert total is not None
     assert posterior.log_likelihood is not None

@@ -55,6 +55,17 @@ class Posterior:
         supports: a tree of NumPyro constraints; a prefix of the tree of parameters will do.
         gradient: `gradient(theta, batch)`, with the structure of theta; unbiased over the draw of the batch, for any
             batch size. It stands for the whole posterior, prior included.
+
+    Raises:
+        ValueError: what is given does not make a posterior; the message says what to add or to leave out.
+
+    Example:
+        >>> spent = np.random.default_rng(0).exponential(2.0, size=1_000).astype(np.float32)
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Exponential(theta["rate"]).log_prob(batch)
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 2.0)}, log_likelihood, spent)
+        >>> posterior.num_data
+        1000
     """
 
     _held: PyTree = None  # the data while a program is traced whose arguments they are

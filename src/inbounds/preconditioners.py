@@ -161,6 +161,23 @@ def rmsprop(adapt_steps: int, decay: float = 0.99, damping: float = 1e-5) -> RMS
     Draws from the adapting phase do not follow the target: let `burn_in` cover it (`sample` insists on that). The scales are
     those of the last `1 / (1 - decay)` steps or so: let `adapt_steps` be several times as many, and long enough for the chain
     to come from its start to where the mass is.
+
+    Args:
+        adapt_steps: the steps in which the scales are learnt.
+        decay: weight of the past in the running mean of squared drifts, in (0, 1).
+        damping: added to the root of that mean, so that no scale is infinite.
+
+    Returns:
+        A preconditioner, for the kernels.
+
+    Raises:
+        ValueError: an argument is out of its range.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> kernel = ib.sgld(posterior, preconditioner=ib.preconditioners.rmsprop(100))
+        >>> ib.sample(kernel, 0.05, 150, burn_in=100, progress=False).num_draws
+        50
     """
     if adapt_steps < 1 or not 0 < decay < 1 or damping <= 0:
         raise ValueError(
@@ -198,7 +215,19 @@ class OneStepLate:
 
 
 def one_step_late(preconditioner: Preconditioner) -> Preconditioner:
-    """Only what adapts looks at drifts."""
+    """Only what adapts looks at drifts.
+
+    Args:
+        preconditioner: any.
+
+    Returns:
+        The same preconditioner where it does not adapt; else one that keeps still in the first step.
+
+    Example:
+        >>> late = ib.preconditioners.one_step_late(ib.preconditioners.rmsprop(100))
+        >>> late.adapt_steps
+        100
+    """
     return OneStepLate(preconditioner) if preconditioner.adapt_steps else preconditioner
 
 

@@ -68,14 +68,45 @@ class Cyclical:
 
 
 def constant(size: float) -> Constant:
-    """One step size as a schedule, for code that takes schedules only; a plain number does the same."""
+    """One step size as a schedule, for code that takes schedules only; a plain number does the same.
+
+    Args:
+        size: the step size.
+
+    Returns:
+        A function of the step number.
+
+    Raises:
+        ValueError: it is not positive.
+
+    Example:
+        >>> round(float(ib.schedules.constant(0.01)(500)), 6)
+        0.01
+    """
     if not size > 0:
         raise ValueError(f"constant needs size > 0; got {size}.")
     return Constant(float(size))
 
 
 def polynomial_decay(initial: float, decay_steps: float = 1_000.0, power: float = 1 / 3) -> PolynomialDecay:
-    """Decay from `initial`, halved (for power 1) after `decay_steps`; a power in (0, 1] keeps the chain moving."""
+    """Decay from `initial`, halved (for power 1) after `decay_steps`; a power in (0, 1] keeps the chain moving.
+
+    Args:
+        initial: the step size at step 0.
+        decay_steps: after so many steps the base of the power is a half.
+        power: of the decay, in (0, 1].
+
+    Returns:
+        A function of the step number.
+
+    Raises:
+        ValueError: an argument is out of its range.
+
+    Example:
+        >>> decay = ib.schedules.polynomial_decay(0.1, decay_steps=100, power=1.0)
+        >>> round(float(decay(0)), 4), round(float(decay(100)), 4)
+        (0.1, 0.05)
+    """
     if not initial > 0 or not decay_steps > 0 or not 0 < power <= 1:
         raise ValueError(
             f"polynomial_decay needs initial > 0, decay_steps > 0 and power in (0, 1]; got {initial}, {decay_steps}, {power}."
@@ -84,7 +115,24 @@ def polynomial_decay(initial: float, decay_steps: float = 1_000.0, power: float 
 
 
 def settling(first: float, last: float, steps: int) -> Settling:
-    """From `first` to `last` in `steps` steps, and constant from there: large steps to arrive, during burn-in, small ones to sample."""
+    """From `first` to `last` in `steps` steps, and constant from there: large steps to arrive, during burn-in, small ones to sample.
+
+    Args:
+        first: the step size at step 0.
+        last: the step size after `steps` steps.
+        steps: how long it takes.
+
+    Returns:
+        A function of the step number.
+
+    Raises:
+        ValueError: an argument is out of its range.
+
+    Example:
+        >>> settle = ib.schedules.settling(0.1, 0.001, 100)
+        >>> round(float(settle(0)), 4), round(float(settle(1_000)), 4)
+        (0.1, 0.001)
+    """
     if not first > 0 or not last > 0 or steps < 1:
         raise ValueError(f"settling needs first > 0, last > 0 and steps >= 1; got {first}, {last}, {steps}.")
     return Settling(float(first), float(last), int(steps))
@@ -97,6 +145,17 @@ def cyclical(initial: float, cycle_steps: int, sampling: float = 1.0) -> Cyclica
         initial: step size at the start of each cycle.
         cycle_steps: steps a cycle.
         sampling: last part of each cycle whose draws are kept, in (0, 1]; 1 keeps them all.
+
+    Returns:
+        A function of the step number.
+
+    Raises:
+        ValueError: an argument is out of its range.
+
+    Example:
+        >>> cycles = ib.schedules.cyclical(0.1, cycle_steps=100, sampling=0.25)
+        >>> round(float(cycles(0)), 4), round(float(cycles(50)), 4), round(float(cycles(100)), 4)
+        (0.1, 0.05, 0.1)
     """
     if not initial > 0 or cycle_steps < 1 or not 0 < sampling <= 1:
         raise ValueError(

@@ -52,6 +52,17 @@ class Generated:
 
     The paper's toy experiments add Gaussian noise to exact gradients: `Generated(lambda key: jax.random.normal(key))`
     with `gradient=lambda theta, z: score(theta) + sd * z`.
+
+    Args:
+        draw: from a random key to one minibatch.
+
+    Example:
+        >>> def gradient(theta, noise):
+        ...     return {"x": 1 / theta["x"] - 1 + 0.5 * noise}
+        >>> data = ib.data.Generated(jax.random.normal)
+        >>> posterior = ib.Posterior(supports={"x": dist.constraints.positive}, gradient=gradient, data=data)
+        >>> ib.sample(ib.sgld(posterior), 0.02, 150, burn_in=100, progress=False).num_draws
+        50
     """
 
     draw: Callable[[jax.Array], PyTree]

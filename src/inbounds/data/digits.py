@@ -31,6 +31,16 @@ def synthetic_digits(rows: int, seed: int = 0, size: int = 28, noise: float = 0.
         seed: the same seed draws the same images.
         size: pixels a side, at least 8.
         noise: standard deviation of the noise on each grey value.
+
+    Returns:
+        Images and their labels.
+
+    Raises:
+        ValueError: there are too few rows or pixels, or the noise is negative.
+
+    Example:
+        >>> ib.data.synthetic_digits(10).x.shape
+        (10, 784)
     """
     if rows < 1 or size < 8 or not noise >= 0:
         raise ValueError(f"synthetic_digits needs rows >= 1, size >= 8 and noise >= 0; got {rows}, {size}, {noise}.")

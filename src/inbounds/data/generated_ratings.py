@@ -70,6 +70,17 @@ def generate_ratings(
         item_tail: sd of the logarithm of an item's attraction; larger is a heavier tail.
         noise: sd of what no model can explain, where the score has sd 1.
         seed: the same seed gives the same ratings.
+
+    Returns:
+        The ratings.
+
+    Raises:
+        ValueError: the numbers do not fit one another.
+
+    Example:
+        >>> ratings = ib.data.generate_ratings(50, 20, 400)
+        >>> len(ratings), ratings.num_users, ratings.num_items
+        (400, 50, 20)
     """
     for name, value in (
         ("num_users", num_users),

@@ -301,6 +301,14 @@ def balanced_numbering(keys: Any, multiple_of: int) -> Numbering:
     Args:
         keys: whole numbers from 0, one a datum: the user of each rating.
         multiple_of: the most devices that the variable will be divided over.
+
+    Returns:
+        The new numbers, and how many rows the variable needs.
+
+    Example:
+        >>> numbering = ib.data.balanced_numbering(np.array([0, 0, 0, 1, 2, 2]), multiple_of=2)
+        >>> numbering.size, sorted(numbering.number.tolist())
+        (4, [0, 2, 3])
     """
     counts = np.bincount(np.asarray(keys))
     blocks = int(multiple_of)

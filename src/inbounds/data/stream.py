@@ -72,6 +72,14 @@ def stream(
     Raises:
         DataError: a file is missing, damaged, or does not fit the others. What is found later, while a run reads, names the
             file and the place.
+
+    Returns:
+        What `Posterior(data=...)` takes.
+
+    Example:
+        >>> np.save("spent.npy", np.ones(1_000, np.float32))
+        >>> ib.data.stream("spent.npy").num_data
+        1000
     """
     if window is not None and window < 1:
         raise ValueError(f"`window` must be at least 1 row; got {window}.")

@@ -95,6 +95,18 @@ def bias_of(
         thin, batch_size, num_chains, init, seed, progress: as for `ib.sample`.
         order: of the method in the step size: 1 for `sgld` and wherever gradient noise is not corrected for, 2 for
             `leimkuhler_matthews` with exact gradients or noise correction.
+
+    Returns:
+        The bias of each mean and sd, with its Monte Carlo error.
+
+    Raises:
+        ValueError: the step size or the order is not a positive number.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> bias = ib.diagnostics.bias_of(ib.sgld(posterior), 0.2, 2_000, num_chains=4)
+        >>> bias.names, bias.mean.shape
+        (['x'], (1,))
     """
     if not np.ndim(step_size) == 0 or callable(step_size) or not step_size > 0:
         raise ValueError(f"`step_size` must be one positive number; got {step_size!r}.")

@@ -159,6 +159,21 @@ def check(
         init: where to start looking; None: near the middle of the prior.
         seed: a whole number.
         show: print the checklist (a notebook shows the returned report instead).
+
+    Returns:
+        The report: its findings, a centre, and a range of step sizes.
+
+    Raises:
+        ValueError: `posterior` is not an `ib.Posterior`.
+
+    Example:
+        >>> spent = np.random.default_rng(0).exponential(2.0, size=1_000).astype(np.float32)
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Exponential(theta["rate"]).log_prob(batch)
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 2.0)}, log_likelihood, spent)
+        >>> report = ib.check(posterior, batch_size=100, show=False)
+        >>> report.ok, report.step_sizes[0] < report.step_sizes[1]
+        (True, True)
     """
     if not isinstance(posterior, Posterior):
         raise ValueError(

@@ -128,6 +128,18 @@ def identities(draws: Any, *, batch_size: int | None = None, most: int = 20_000,
         batch_size: rows of the fresh minibatches; None takes what the posterior says, or all the data.
         most: draws looked at, evenly thinned over the run.
         seed: of the minibatches.
+
+    Returns:
+        Both identities, one number per coordinate of the proxy.
+
+    Raises:
+        ValueError: the run stored no draws.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> draws = ib.sample(ib.sgld(posterior), 0.05, 5_000, burn_in=500, num_chains=4, progress=False)
+        >>> ib.diagnostics.identities(draws).names
+        ['x']
     """
     found = proxy_scores(draws, batch_size=batch_size, most=most, seed=seed)
     spread = np.maximum(found.score.std(axis=(0, 1)), 1e-30)

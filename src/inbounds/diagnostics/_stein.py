@@ -73,6 +73,18 @@ def stein_discrepancy(
         correlation: of successive signs in the wild bootstrap; raise it for draws that are strongly autocorrelated.
         bootstraps: for the p-value.
         seed: of minibatches and bootstrap.
+
+    Returns:
+        The discrepancy, and the probability of one as large if the draws are right.
+
+    Raises:
+        ValueError: `space` is unknown, `correlation` is not in [0, 1), or the run has a single draw.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> draws = ib.sample(ib.sgld(posterior), 0.05, 5_000, burn_in=500, num_chains=4, progress=False)
+        >>> ib.diagnostics.stein_discrepancy(draws, most=400).num_draws
+        400
     """
     if space not in ("proxy", "theta"):
         raise ValueError(f'`space` must be "proxy" or "theta"; got {space!r}.')
@@ -104,6 +116,14 @@ def imq_stein_matrix(points: np.ndarray, scores: np.ndarray, slopes: np.ndarray 
         points: where the kernel measures distances.
         scores: gradient of the log density of the proxy.
         slopes: d points / d proxy, coordinate by coordinate; None: the points are the proxy.
+
+    Returns:
+        A matrix (n, n).
+
+    Example:
+        >>> points = np.random.default_rng(0).normal(size=(100, 2))
+        >>> ib.diagnostics.imq_stein_matrix(points, -points).shape
+        (100, 100)
     """
     x, s = np.asarray(points, float), np.asarray(scores, float)
     a = np.ones_like(x) if slopes is None else np.asarray(slopes, float)

@@ -183,7 +183,22 @@ def stationary(
 
 
 def fitted_slope(step_sizes, errors) -> float:
-    """The order of convergence: the least-squares slope of log|error| against log(step size)."""
+    """The order of convergence: the least-squares slope of log|error| against log(step size).
+
+    Args:
+        step_sizes: positive numbers, at least two.
+        errors: as many, none of them 0.
+
+    Returns:
+        The slope of log error against log step size, by least squares.
+
+    Raises:
+        ValueError: they are not as many, or a logarithm does not exist.
+
+    Example:
+        >>> round(ib.diagnostics.fitted_slope(np.array([0.1, 0.2, 0.4]), np.array([0.01, 0.04, 0.16])), 6)
+        2.0
+    """
     step_sizes, errors = np.asarray(step_sizes, float), np.abs(np.asarray(errors, float))
     if step_sizes.shape != errors.shape or step_sizes.size < 2:
         raise ValueError(

@@ -58,6 +58,18 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> NumPyroPosterior
 
     Raises:
         ValueError: the model cannot be sampled by stochastic gradients; the message says which site, and what can be done.
+
+    Returns:
+        A `Posterior`, whose variables have the names of the model's sites.
+
+    Example:
+        >>> def model(counts):
+        ...     rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+        ...     with numpyro.plate("rows", len(counts)):
+        ...         numpyro.sample("counts", dist.Poisson(rate), obs=counts)
+        >>> posterior = ib.from_numpyro(model, np.array([1, 0, 3, 2]))
+        >>> posterior.num_data, [name for name, _ in posterior.variables()]
+        (4, ['rate'])
     """
     if not any(map(is_table, jax.tree.leaves((args, kwargs)))):
         return _posterior_of(model, args, kwargs)

@@ -74,6 +74,19 @@ def baoab(
         temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as
             those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
+
+    Returns:
+        The kernel, for `ib.sample`.
+
+    Raises:
+        ValueError: `friction` is not positive, or another argument does not suit the posterior.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> kernel = ib.baoab(posterior, friction=2.0)
+        >>> draws = ib.sample(kernel, 0.2, 150, burn_in=100, progress=False)
+        >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
+        ((1, 50), True)
     """
     check_arguments(posterior, temperature)
     if not friction > 0:

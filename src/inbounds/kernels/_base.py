@@ -38,6 +38,12 @@ class Info(NamedTuple):
         clamped: fraction of coordinates whose gradient noise is more than the injected noise can make room for
             (step size times variance above 2): there the draws are too wide, and noise correction is at its end.
         finite: whether every coordinate is still finite.
+
+    Example:
+        >>> kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
+        >>> _, info = kernel.step(jax.random.key(0), kernel.init({"x": 1.5}), None, 0.01)
+        >>> info._fields
+        ('gradient_norm', 'noise_variance', 'clamped', 'finite')
     """
 
     gradient_norm: jax.Array
@@ -61,6 +67,14 @@ class Kernel:
     strictly inside the support. Kernels of one posterior compare equal when the same factory made them of equal arguments, the values of
     arrays left out: those are handed to compiled programs (`arrays`, `with_arrays`), so that the driver compiles once. A kernel that no
     recorded factory made (see `kernel_factory`) is equal to itself alone.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> kernel = ib.sgld(posterior)
+        >>> state = kernel.init({"x": 1.5})
+        >>> state, info = kernel.step(jax.random.key(0), state, None, 0.01)
+        >>> bool(kernel.position(state)["x"] > 0), bool(info.finite)
+        (True, True)
     """
 
     name: str

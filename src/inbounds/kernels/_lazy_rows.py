@@ -61,6 +61,22 @@ def lazy_rows(
             those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.
 
     The `gradient_norm` of its `Info` is over the drifts that the data of the minibatch cause one by one.
+
+    Returns:
+        The kernel, for `ib.sample`.
+
+    Raises:
+        ValueError: `rows` names no variable or column that is there, the preconditioner adapts, or the prior is not a sum over rows.
+
+    Example:
+        >>> table = {"user": np.array([0, 0, 1, 2, 2, 2]), "count": np.array([1, 3, 2, 0, 1, 1])}
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Poisson(theta["x"][batch["user"]]).log_prob(batch["count"])
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([3])}, log_likelihood, table)
+        >>> kernel = ib.lazy_rows(posterior, {"x": "user"})
+        >>> draws = ib.sample(kernel, 0.02, 150, burn_in=100, batch_size=2, progress=False)
+        >>> draws.theta["x"].shape
+        (1, 50, 3)
     """
     check_arguments(posterior, temperature)
     _check(posterior, rows)

@@ -78,6 +78,19 @@ def leimkuhler_matthews(
         temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as
             those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
+
+    Returns:
+        The kernel, for `ib.sample`.
+
+    Raises:
+        ValueError: an argument is out of its range, or does not suit the posterior.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> kernel = ib.leimkuhler_matthews(posterior, "integrated_probit")
+        >>> draws = ib.sample(kernel, 0.1, 150, burn_in=100, progress=False)
+        >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
+        ((1, 50), True)
     """
     check_arguments(posterior, temperature)
     check_metric(metric, preconditioner, noise_correction)

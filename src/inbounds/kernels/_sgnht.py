@@ -68,6 +68,19 @@ def sgnht(
         temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as
             those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.
         gradient: from how much of the data: `ib.gradients.minibatch`, `control_variate(...)` or `svrg(...)`.
+
+    Returns:
+        The kernel, for `ib.sample`.
+
+    Raises:
+        ValueError: `friction` or `thermal_mass` is not positive, or there is a metric, which one thermostat does not suit.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> kernel = ib.sgnht(posterior)
+        >>> draws = ib.sample(kernel, 0.05, 150, burn_in=100, progress=False)
+        >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
+        ((1, 50), True)
     """
     check_arguments(posterior, temperature)
     if not friction > 0 or not thermal_mass > 0:

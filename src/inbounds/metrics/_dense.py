@@ -90,6 +90,16 @@ def laplace(
 
     Raises:
         ValueError: the Hessian is not positive definite at `center`.
+
+    Example:
+        >>> spent = np.random.default_rng(0).exponential(2.0, size=1_000).astype(np.float32)
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Exponential(theta["rate"]).log_prob(batch)
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 2.0)}, log_likelihood, spent)
+        >>> metric = ib.metrics.laplace(posterior, {"rate": 0.5}, batch_size=100)
+        >>> metric.factor.shape
+        (1, 1)
+        >>> kernel = ib.leimkuhler_matthews(posterior, metric=metric, noise_correction=True)
     """
     space = Space.of(posterior.supports, transforms)
     reference = Reference(posterior, space, center)
@@ -123,6 +133,12 @@ def from_draws(
 
     Raises:
         ValueError: there are too few draws, or a coordinate does not move.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([2])})
+        >>> draws = ib.sample(ib.sgld(posterior), 0.2, 4_500, burn_in=500, num_chains=4, progress=False)
+        >>> ib.metrics.from_draws(posterior, draws.phi).factor.shape
+        (2, 2)
     """
     space = Space.of(posterior.supports, transforms)
     leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(draws)]

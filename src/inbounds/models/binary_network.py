@@ -53,6 +53,10 @@ class Network:
         activation: $\sigma$: "relu", "tanh" or "hardtanh".
         logit_scale: $s$, fixed. Weights cannot grow, so this says how sure the network may be.
         intercepts: values of constant inputs beside those of every layer, in units of $\sqrt{d_{l-1}}$; empty for none.
+
+    Example:
+        >>> ib.models.Network((784, 50, 10)).num_weights
+        39700
     """
 
     layers: tuple[int, ...]
@@ -99,7 +103,18 @@ class Network:
 
 
 def binarise(weights: PyTree) -> PyTree:
-    """Signs, with sign(0) = +1."""
+    """Signs, with sign(0) = +1.
+
+    Args:
+        weights: a tree of arrays.
+
+    Returns:
+        A tree like it, of -1 and +1.
+
+    Example:
+        >>> ib.models.binarise({"layer_1": jnp.array([0.3, -0.2, 0.0])})["layer_1"].tolist()
+        [1.0, -1.0, 1.0]
+    """
     return jax.tree.map(lambda w: jnp.where(w >= 0, jnp.ones_like(w), -jnp.ones_like(w)), weights)
 
 
@@ -120,7 +135,23 @@ def translated_beta(concentration: float | tuple[float, float]) -> Callable[[PyT
 def network_posterior(
     network: Network, x: np.ndarray, y: np.ndarray, prior: float | tuple[float, float] = 0.5
 ) -> Posterior:
-    """The posterior of the weights, given rows `x` and class numbers `y`."""
+    """The posterior of the weights, given rows `x` and class numbers `y`.
+
+    Args:
+        network: its shape.
+        x: features, (rows, inputs).
+        y: numbers of the classes, from 0.
+        prior: concentration of the beta prior of (weight + 1) / 2; a pair for two different ends.
+
+    Returns:
+        A posterior whose variables are the layers.
+
+    Example:
+        >>> network = ib.models.Network((2, 3, 2))
+        >>> posterior = ib.models.network_posterior(network, np.ones((5, 2)), np.array([0, 1, 0, 1, 0]))
+        >>> posterior.num_data
+        5
+    """
     return Posterior(
         log_prior=translated_beta(prior),
         supports=dict.fromkeys(network.shapes, constraints.interval(-1.0, 1.0)),
@@ -130,7 +161,19 @@ def network_posterior(
 
 
 def steps_per_epoch(rows: int, batch_size: int) -> int:
-    """Steps of one pass over the rows, rounded up to equal blocks of at most `BLOCK` steps."""
+    """Steps of one pass over the rows, rounded up to equal blocks of at most `BLOCK` steps.
+
+    Args:
+        rows: of the data.
+        batch_size: rows per minibatch.
+
+    Returns:
+        At least rows / batch_size.
+
+    Example:
+        >>> ib.models.steps_per_epoch(1_000, 100)
+        10
+    """
     steps = -(-rows // batch_size)
     blocks = -(-steps // BLOCK)
     return -(-steps // blocks) * blocks
@@ -189,7 +232,20 @@ class Curve:
 
 
 def loss_and_accuracy(probabilities: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean negative log probability of the true class, clipped at 1e-12, and share of rows where it is the largest."""
+    """Mean negative log probability of the true class, clipped at 1e-12, and share of rows where it is the largest.
+
+    Args:
+        probabilities: (rows, classes).
+        y: the true class of each row.
+
+    Returns:
+        Loss and accuracy.
+
+    Example:
+        >>> loss, accuracy = ib.models.loss_and_accuracy(jnp.array([[0.5, 0.5], [0.9, 0.1]]), jnp.array([1, 0]))
+        >>> round(float(loss), 3), float(accuracy)
+        (0.399, 0.5)
+    """
     of_truth = jnp.take_along_axis(probabilities, y[:, None], axis=1)[:, 0]
     right = jnp.argmax(probabilities, axis=1) == y
     return -jnp.mean(jnp.log(jnp.maximum(of_truth, 1e-12))), jnp.mean(right.astype(probabilities.dtype))
@@ -247,6 +303,12 @@ class BinaryNetwork(Estimator):
         networks_: the binary networks, packed (`inbounds.models.packed.PackedNetworks`).
         history_: a dict of arrays, one value an epoch: "loss" and "accuracy" of the averaged networks so far on the rows
             held out, and "single_loss" and "single_accuracy" of the latest network alone; empty without such rows.
+
+    Example:
+        >>> digits = ib.data.synthetic_digits(200, size=8)
+        >>> model = ib.models.BinaryNetwork(hidden=(8,), epochs=4, progress=False).fit(digits.x, digits.y)
+        >>> model.predict_proba(digits.x[:3]).shape
+        (3, 10)
     """
 
     _fitted = "networks_"

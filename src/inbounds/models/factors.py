@@ -76,6 +76,11 @@ class FactorModel:
         prior_rate: $\lambda$, in the first form.
         levels: how far the levels of users and of items lie apart, in the second form: the sds of what is common to the ratings of one of
             them, in units of $s$.
+
+    Example:
+        >>> ratings = ib.data.generate_ratings(50, 20, 400)
+        >>> ib.models.FactorModel.of(ratings, rank=3, likelihood="gaussian", offsets=True).rank
+        3
     """
 
     num_users: int

@@ -163,6 +163,13 @@ class BayesianNMF(Estimator):
         draws_: kept draws: a dict of arrays, leading axis = draw.
         dispersion_: residual variance on held-out ratings in units of the likelihood's; 1 where there are none.
         history_: a dict of arrays: "step", "seconds", "rmse" (of the average so far), "single_rmse" (of one draw).
+
+    Example:
+        >>> ratings = ib.data.generate_ratings(50, 20, 400)
+        >>> model = ib.models.BayesianNMF(rank=2, iterations=50, progress=False).fit(ratings)
+        >>> mean, std = model.predict([1, 2], [3, 4], return_std=True)
+        >>> mean.shape, bool((std > 0).all())
+        ((2,), True)
     """
 
     _fitted = "draws_"

@@ -20,6 +20,12 @@ class UserItemBias:
     Args:
         mean: of the training ratings.
         user, item: offsets; all zero for the global mean.
+
+    Example:
+        >>> ratings = ib.data.generate_ratings(50, 20, 400)
+        >>> bias = ib.models.UserItemBias.fit(ratings)
+        >>> bias.rmse(ratings) < ib.models.UserItemBias.global_mean(ratings).rmse(ratings)
+        True
     """
 
     mean: float

@@ -237,6 +237,12 @@ class LDA(Transformer):
         feature_names_in_: the words, where X was a table that has them.
         n_iter_: passes over the documents of the last `fit`, or calls of `partial_fit`.
         n_steps_: steps of the sampler so far.
+
+    Example:
+        >>> counts = np.random.default_rng(0).poisson(1.0, size=(40, 12))
+        >>> model = ib.models.LDA(n_components=3, max_iter=4, batch_size=20, progress=False).fit(counts)
+        >>> model.components_.shape, model.transform(counts[:5]).shape
+        ((3, 12), (5, 3))
     """
 
     _fitted = "topics_"

@@ -45,6 +45,10 @@ class Checkpoint:
         every_steps: steps between two checkpoints, rounded up to whole blocks (at most 1,024 steps); None leaves it to
             `every_seconds`.
         keep: how many of the latest are kept, at least two: should the last one be damaged, there is another.
+
+    Example:
+        >>> ib.Checkpoint("run/checkpoints", every_seconds=None, every_steps=10_000).keep
+        3
     """
 
     path: str | os.PathLike

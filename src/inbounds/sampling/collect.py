@@ -113,12 +113,40 @@ def _inexact(x: Any) -> jax.Array:
 
 
 def mean_and_variance(of: Callable[[PyTree], PyTree] | None = None) -> MeanAndVariance:
-    """Running mean and variance of theta, or of a function of it: of `lambda theta: theta["x"] > 1`, the probability."""
+    """Running mean and variance of theta, or of a function of it: of `lambda theta: theta["x"] > 1`, the probability.
+
+    Args:
+        of: a function of theta; None: theta itself.
+
+    Returns:
+        A collector, for `ib.sample(collect=...)`. Its result is `Moments`.
+
+    Example:
+        >>> kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
+        >>> collect = ib.collect.mean_and_variance(lambda theta: theta["x"] > 1)
+        >>> draws = ib.sample(kernel, 0.05, 150, burn_in=100, collect=collect, progress=False)
+        >>> 0 <= float(draws.collected.mean[0]) <= 1
+        True
+    """
     return MeanAndVariance(of)
 
 
 def predictive_mean(predict: Callable[[PyTree], PyTree]) -> PredictiveMean:
-    """Running mean of `predict(theta)` over the draws."""
+    """Running mean of `predict(theta)` over the draws.
+
+    Args:
+        predict: a function of theta, such as the predicted probabilities of held-out rows.
+
+    Returns:
+        A collector, for `ib.sample(collect=...)`. Its result is shaped like what `predict` returns.
+
+    Example:
+        >>> kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
+        >>> collect = ib.collect.predictive_mean(lambda theta: jnp.exp(-theta["x"] * jnp.arange(3.0)))
+        >>> draws = ib.sample(kernel, 0.05, 150, burn_in=100, collect=collect, progress=False)
+        >>> draws.collected.shape, float(draws.collected[0, 0])
+        ((1, 3), 1.0)
+    """
     return PredictiveMean(predict)
 
 

@@ -49,6 +49,12 @@ class Layout:
             `{"W": "user"}` keeps the same users' rows of W and ratings on one device. The likelihood then sees the device's
             own rows of W, and users counted from the first of them.
         devices: which ones; None takes the first of `jax.devices()`, those of all the processes.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> draws = ib.sample(ib.sgld(posterior), 0.05, 150, burn_in=100, devices=ib.Layout(chain=1), progress=False)
+        >>> draws.num_draws
+        50
     """
 
     def __init__(

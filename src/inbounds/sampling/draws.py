@@ -47,6 +47,14 @@ class Draws:
         certificate: how far each mean, sd and quantile may be off, where `ib.infer` made the draws; None elsewhere. It has `ok`, `reasons`,
             `mean_error`, `sd_error` and `quantile_error` by variable, and `choices`.
         quantities: functions of theta by name; their values are among `variables()`.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> draws = ib.sample(ib.sgld(posterior), 0.05, 150, burn_in=100, num_chains=2, progress=False)
+        >>> draws.num_chains, draws.num_draws, draws.flat()["x"].shape
+        (2, 50, (100,))
+        >>> print(str(draws.summary()).splitlines()[0].split()[:3])
+        ['variable', 'mean', 'sd']
     """
 
     phi: PyTree

@@ -116,6 +116,19 @@ def sample(
         Interrupted: Ctrl-C, at the end of a chunk; `error.draws` holds everything until then.
         OSError: the disk is full; what was written until then is readable.
         LostProcessError: another process of the run has ended.
+
+    Returns:
+        The draws, with the names of the posterior's variables.
+
+    Example:
+        >>> spent = np.random.default_rng(0).exponential(2.0, size=1_000).astype(np.float32)
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Exponential(theta["rate"]).log_prob(batch)
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 2.0)}, log_likelihood, spent)
+        >>> kernel = ib.leimkuhler_matthews(posterior, noise_correction=True)
+        >>> draws = ib.sample(kernel, 1e-4, 150, burn_in=100, batch_size=100, num_chains=2, progress=False)
+        >>> draws.theta["rate"].shape
+        (2, 50)
     """
     _check_run(kernel, num_steps, burn_in, thin, num_chains, seed)
     # NumPy's whole numbers are Python's from here on: those can be written to checkpoints.

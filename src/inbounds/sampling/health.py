@@ -18,6 +18,15 @@ class NonFiniteError(RuntimeError):
     Attributes:
         draws: every draw made until then, those of the healthy chains included; NaN after a chain's death.
         variable, chain, step: where and when it happened first.
+
+    Example:
+        >>> real = {"x": dist.constraints.real}
+        >>> wild = ib.Posterior(supports=real, log_prior=lambda theta: theta["x"] ** 4)  # no density at all
+        >>> try:
+        ...     draws = ib.sample(ib.sgld(wild), 1.0, 150, progress=False)
+        ... except ib.NonFiniteError as error:
+        ...     print(error.variable, error.chain)
+        x 0
     """
 
     def __init__(self, message: str, draws: Draws, variable: str, chain: int, step: int):

@@ -29,6 +29,10 @@ class UntrustworthyWarning(UserWarning):
     """The draws of a run are not to be trusted as they are; the message says why, and what to do.
 
     Filter it as any other: `warnings.filterwarnings("ignore", category=ib.UntrustworthyWarning)`. The notes stay in `Draws.warnings()`.
+
+    Example:
+        >>> import warnings
+        >>> warnings.filterwarnings("ignore", category=ib.UntrustworthyWarning)
     """
 
 

@@ -47,6 +47,10 @@ def onto(
 
     Raises:
         ValueError: it does not fit. The message says which ones do.
+
+    Example:
+        >>> ib.transforms.onto(dist.constraints.greater_than(2.0), "icll").name
+        'icll'
     """
     constraint = unwrap(constraint)
     chosen, base = _instance(constraint, transform), PLACEABLE.get(family_of(constraint) or "")
@@ -60,14 +64,42 @@ def onto(
 
 
 def default(constraint: constraints.Constraint) -> Transform:
-    """The transform for a support when none is asked for: Lipschitz wherever one is known, hence never Exp."""
+    """The transform for a support when none is asked for: Lipschitz wherever one is known, hence never Exp.
+
+    Args:
+        constraint: the support, one of `numpyro.distributions.constraints`.
+
+    Returns:
+        A transform onto it.
+
+    Raises:
+        ValueError: it is not a support of continuous variables.
+
+    Example:
+        >>> ib.transforms.default(dist.constraints.unit_interval).name
+        'sigmoid'
+    """
     constraint = unwrap(constraint)
     family = family_of(constraint)
     return bijection_of(constraint) if family is None else onto(constraint, FAMILIES[family][0])
 
 
 def available(constraint: constraints.Constraint) -> tuple[str, ...]:
-    """The names of the library's transforms that fit a support, the default first."""
+    """The names of the library's transforms that fit a support, the default first.
+
+    Args:
+        constraint: the support, one of `numpyro.distributions.constraints`.
+
+    Returns:
+        Names, for `transforms=` of the kernels.
+
+    Raises:
+        ValueError: it is not a support of continuous variables.
+
+    Example:
+        >>> ib.transforms.available(dist.constraints.positive)
+        ('softplus', 'icll', 'integrated_probit', 'exp')
+    """
     constraint = unwrap(constraint)
     family = family_of(constraint)
     return (default(constraint).name,) if family is None else tuple(kind.name for kind in FAMILIES[family])

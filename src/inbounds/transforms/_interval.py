@@ -143,6 +143,11 @@ class Sigmoid(Interval):
 
     $f' = f (1 - f)$, $f''/f' = 1 - 2 f = -\tanh(\varphi / 2)$, Lipschitz constant 1/4.
     At either end the gap is $\approx e^{-|\varphi|}$.
+
+    Example:
+        >>> f = ib.transforms.Sigmoid(-1.0, 1.0)
+        >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
+        (0.3, True)
     """
 
     name = "sigmoid"
@@ -192,6 +197,11 @@ class Arctan(Interval):
 
     $f' = 1 / (\pi (1 + \varphi^2))$, $f''/f' = -2 \varphi / (1 + \varphi^2)$, Lipschitz constant $1 / \pi$.
     At either end the gap is $\approx 1 / (\pi |\varphi|)$: a polynomial tail, on which chains mix slowly.
+
+    Example:
+        >>> f = ib.transforms.Arctan()
+        >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
+        (0.3, True)
     """
 
     name = "arctan"
@@ -247,6 +257,11 @@ class Softsign(Interval):
 
     $f' = 1 / (2 (1 + |\varphi|)^2)$, $f''/f' = -2\, \mathrm{sign}(\varphi) / (1 + |\varphi|)$, Lipschitz constant 1/2.
     At either end the gap is $1 / (2 (1 + |\varphi|))$: a polynomial tail. $f''$ jumps at 0, where 0 is taken.
+
+    Example:
+        >>> f = ib.transforms.Softsign()
+        >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
+        (0.3, True)
     """
 
     name = "softsign"
@@ -291,6 +306,11 @@ class Probit(Interval):
 
     $f' = n(\varphi)$, $f''/f' = -\varphi$, Lipschitz constant $1 / \sqrt{2 \pi}$.
     At either end the gap is $\approx n(\varphi) / |\varphi|$: a Gaussian tail, on which chains mix fast.
+
+    Example:
+        >>> f = ib.transforms.Probit()
+        >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
+        (0.3, True)
     """
 
     name = "probit"

@@ -152,6 +152,11 @@ class Exp(HalfLine):
 
     $f' = e^\varphi$, $f''/f' = 1$, no Lipschitz constant. Near 0, $\theta = e^\varphi$; above, $\theta$ grows without
     any bound on $f'$.
+
+    Example:
+        >>> f = ib.transforms.Exp()
+        >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
+        (0.3, True)
     """
 
     name = "exp"
@@ -191,6 +196,11 @@ class Softplus(HalfLine):
 
     $f' = \sigma(\varphi) = 1 - e^{-\theta}$, $f''/f' = \sigma(-\varphi) = e^{-\theta}$, Lipschitz constant 1.
     Near 0, $\theta \approx e^\varphi$; above, $\theta \approx \varphi$.
+
+    Example:
+        >>> f = ib.transforms.Softplus(lower=2.0)
+        >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
+        (0.3, True)
     """
 
     name = "softplus"
@@ -254,6 +264,11 @@ class ICLL(HalfLine):
 
     $f' = 1 - e^{-x}$, $f''/f' = x / (e^x - 1)$ with $x = e^\varphi$, Lipschitz constant 1.
     Near 0, $\theta \approx e^\varphi$; above, $\theta \approx \varphi + \gamma$.
+
+    Example:
+        >>> f = ib.transforms.ICLL()
+        >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
+        (0.3, True)
     """
 
     name = "icll"
@@ -300,6 +315,11 @@ class IntegratedProbit(HalfLine):
 
     $f' = \Phi(\varphi)$, $f''/f' = n / \Phi$ (the inverse Mills ratio), Lipschitz constant 1.
     Near 0, $\theta \approx n(\varphi) / \varphi^2$, a Gaussian tail; above, $\theta \approx \varphi$.
+
+    Example:
+        >>> f = ib.transforms.IntegratedProbit()
+        >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
+        (0.3, True)
     """
 
     name = "integrated_probit"

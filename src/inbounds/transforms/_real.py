@@ -12,7 +12,13 @@ from ._base import Elementwise, as_float
 
 
 class Identity(Elementwise):
-    r"""$f(\varphi) = \varphi$, $f' = 1$, $f''/f' = 0$, Lipschitz constant 1: no bounds, plain Langevin dynamics."""
+    r"""$f(\varphi) = \varphi$, $f' = 1$, $f''/f' = 0$, Lipschitz constant 1: no bounds, plain Langevin dynamics.
+
+    Example:
+        >>> f = ib.transforms.Identity()
+        >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
+        (0.3, True)
+    """
 
     name = "identity"
     lipschitz = 1.0

@@ -17,7 +17,18 @@ KINDS = {
 
 
 def bounds(constraint: constraints.Constraint) -> tuple[Any, Any]:
-    """(lower, upper) of a support of scalars, infinite where there is no end; (-inf, inf) for a support of vectors."""
+    """(lower, upper) of a support of scalars, infinite where there is no end; (-inf, inf) for a support of vectors.
+
+    Args:
+        constraint: the support, one of `numpyro.distributions.constraints`.
+
+    Returns:
+        Two numbers or arrays.
+
+    Example:
+        >>> ib.transforms.bounds(dist.constraints.positive)
+        (0.0, inf)
+    """
     constraint = unwrap(constraint)
     if family_of(constraint) not in ("a half line", "an interval"):
         return -math.inf, math.inf

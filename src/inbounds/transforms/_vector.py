@@ -32,6 +32,11 @@ class LogRatios(Transform):
 
     $\log |\det J| = \sum_i \log \theta_i + \tfrac12 \log K$; the drift is $B^T (v - \theta (\sum_j v_j + K))$ with
     $v = \theta \cdot \nabla_\theta \log \pi$. Lipschitz constant 1/2.
+
+    Example:
+        >>> f = ib.transforms.LogRatios()
+        >>> f(jnp.array([0.2, -0.5])).shape
+        (3,)
     """
 
     name = "log_ratios"
@@ -107,6 +112,11 @@ class Softmax(LogRatios):
     $\log |\det J| = \sum_i \log \theta_i$; the drift is $v_i - \theta_i \sum_j v_j + 1 - K \theta_i$ with
     $v = \theta \cdot \nabla_\theta \log \pi$. Lipschitz constant 1/2. Near a face $\theta_i \approx e^{\varphi_i}$. Where the last component is
     rare, all of phi must move together for it to change, and it hardly mixes: put the most frequent one last.
+
+    Example:
+        >>> f = ib.transforms.Softmax()
+        >>> f(jnp.array([0.2, -0.5])).shape
+        (3,)
     """
 
     name = "softmax"
@@ -129,6 +139,11 @@ class Ordered(Transform):
 
     $\log |\det J| = \sum_{k \ge 2} \log s'(\varphi_k)$; the drift is $s'(\varphi_k) \sum_{j \ge k} g_j + s''/s'$.
     Lipschitz, with a constant that grows with the length K (about $2K/\pi$), hence none for all lengths.
+
+    Example:
+        >>> f = ib.transforms.Ordered()
+        >>> f(jnp.array([0.2, -0.5])).shape
+        (2,)
     """
 
     name = "ordered"
@@ -158,7 +173,13 @@ class Ordered(Transform):
 
 
 class PositiveOrdered(Ordered):
-    r"""`Ordered`, with $\theta_1 = s(\varphi_1) > 0$ as well."""
+    r"""`Ordered`, with $\theta_1 = s(\varphi_1) > 0$ as well.
+
+    Example:
+        >>> f = ib.transforms.PositiveOrdered()
+        >>> f(jnp.array([0.2, -0.5])).shape
+        (2,)
+    """
 
     name = "positive_ordered"
     codomain = constraints.positive_ordered_vector
@@ -188,6 +209,11 @@ class LowerCholesky(Transform):
 
     phi holds the strict lower triangle row by row, then the diagonal. $\log |\det J| = \sum_i \log s'(\varphi_{ii})$.
     Lipschitz constant 1.
+
+    Example:
+        >>> f = ib.transforms.LowerCholesky()
+        >>> f(jnp.array([0.2, -0.5, 0.1])).shape
+        (2, 2)
     """
 
     name = "lower_cholesky"
@@ -241,6 +267,11 @@ class PositiveDefinite(Transform):
     r"""$\Sigma = L L^T$ with `LowerCholesky` L. $\log |\det J| = n \log 2 + \sum_i (n + 1 - i) \log L_{ii} + \dots$
 
     Not Lipschitz: the product is quadratic in L.
+
+    Example:
+        >>> f = ib.transforms.PositiveDefinite()
+        >>> f(jnp.array([0.2, -0.5, 0.1])).shape
+        (2, 2)
     """
 
     name = "positive_definite"
@@ -338,6 +369,7 @@ def from_numpyro(transform: Any, lipschitz: float = math.inf, name: str | None =
     Example:
         >>> from numpyro.distributions import transforms as maps
         >>> steps = maps.ComposeTransform([maps.AffineTransform(0.0, 2.0), maps.SoftplusTransform()])
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 1.0)})
         >>> kernel = ib.sgld(posterior, transforms={"rate": ib.transforms.from_numpyro(steps)})
     """
     if isinstance(transform, Transform):
@@ -360,7 +392,13 @@ def _name_of(bijection: Any) -> str:
 
 
 class StickBreaking(Bijection):
-    r"""$\theta_k = z_k \prod_{j < k} (1 - z_j)$, $z_k = \sigma(\varphi_k - \log(K - k))$, on the simplex."""
+    r"""$\theta_k = z_k \prod_{j < k} (1 - z_j)$, $z_k = \sigma(\varphi_k - \log(K - k))$, on the simplex.
+
+    Example:
+        >>> f = ib.transforms.StickBreaking()
+        >>> f(jnp.array([0.2, -0.5])).shape
+        (3,)
+    """
 
     def __init__(self) -> None:
         super().__init__(numpyro_transforms.StickBreakingTransform(), name="stick_breaking")

@@ -47,6 +47,19 @@ def ito(
             in which that happened is reported as `Info.clamped`. Without it the chain becomes non-finite.
         temperature: 1 samples the posterior.
         gradient: from how much of the data.
+
+    Returns:
+        The kernel, for `ib.sample`.
+
+    Raises:
+        ValueError: an argument is out of its range, or does not suit the posterior.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> kernel = ib.baselines.ito(posterior, "softplus")
+        >>> draws = ib.sample(kernel, 0.01, 150, burn_in=100, progress=False)
+        >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
+        ((1, 50), True)
     """
     check_arguments(posterior, temperature)
     bounds_of(posterior, "ito")

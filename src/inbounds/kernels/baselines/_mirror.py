@@ -28,6 +28,19 @@ def mirror(posterior: Posterior, *, temperature: Temperature = 1.0, gradient: An
         posterior: what is sampled; scalar supports.
         temperature: 1 samples the posterior.
         gradient: from how much of the data.
+
+    Returns:
+        The kernel, for `ib.sample`.
+
+    Raises:
+        ValueError: an argument is out of its range, or does not suit the posterior.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> kernel = ib.baselines.mirror(posterior)
+        >>> draws = ib.sample(kernel, 0.01, 150, burn_in=100, progress=False)
+        >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
+        ((1, 50), True)
     """
 
     def move(theta, drift, noise, bounds, step_size):

@@ -25,6 +25,19 @@ def projected(posterior: Posterior, *, temperature: Temperature = 1.0, gradient:
         posterior: what is sampled; scalar supports.
         temperature: 1 samples the posterior.
         gradient: from how much of the data.
+
+    Returns:
+        The kernel, for `ib.sample`.
+
+    Raises:
+        ValueError: a variable is bounded jointly with others, as a simplex is.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> kernel = ib.baselines.projected(posterior)
+        >>> draws = ib.sample(kernel, 0.01, 150, burn_in=100, progress=False)
+        >>> draws.theta["x"].shape
+        (1, 50)
     """
 
     def move(theta, drift, noise, bounds, step_size):

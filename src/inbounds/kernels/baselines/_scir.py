@@ -35,6 +35,19 @@ def scir(posterior: Posterior, conditional: Callable[[PyTree, PyTree], tuple[PyT
         conditional: `conditional(theta, batch) -> (shape, rate)`, trees like theta: the gamma law of each coordinate given
             the rest, estimated from a minibatch. Left out, the priors must be gamma, exponential or chi-squared and
             there must be no data.
+
+    Returns:
+        The kernel, for `ib.sample`.
+
+    Raises:
+        ValueError: a variable is not positive, or `conditional` is left out where it is needed.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> kernel = ib.baselines.scir(posterior)
+        >>> draws = ib.sample(kernel, 0.5, 150, burn_in=100, progress=False)
+        >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
+        ((1, 50), True)
     """
     check_arguments(posterior)
     for name, support in posterior.variables():

@@ -27,6 +27,19 @@ def sgrld(posterior: Posterior, *, temperature: Temperature = 1.0, gradient: Any
         posterior: what is sampled; every variable on a half line $(a, \infty)$ or the real line.
         temperature: 1 samples the posterior.
         gradient: from how much of the data.
+
+    Returns:
+        The kernel, for `ib.sample`.
+
+    Raises:
+        ValueError: a variable has an upper end.
+
+    Example:
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+        >>> kernel = ib.baselines.sgrld(posterior)
+        >>> draws = ib.sample(kernel, 0.02, 150, burn_in=100, progress=False)
+        >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
+        ((1, 50), True)
     """
     check_arguments(posterior, temperature)
     for lower, upper in jax.tree.leaves(bounds_of(posterior, "sgrld"), is_leaf=lambda x: isinstance(x, Bounds)):

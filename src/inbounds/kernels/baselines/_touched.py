@@ -48,6 +48,22 @@ def touched_rows(
         batch_size: that `sample` will be given, on which $h$ depends.
         noise: "ahn" or "corrected".
         temperature: 1 samples the posterior, where the noise is corrected.
+
+    Returns:
+        The kernel, for `ib.sample`.
+
+    Raises:
+        ValueError: `noise` is unknown, the data have no such column, or the posterior is given by a gradient.
+
+    Example:
+        >>> table = {"user": np.array([0, 0, 1, 2, 2, 2]), "count": np.array([1, 3, 2, 0, 1, 1])}
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Poisson(theta["x"][batch["user"]]).log_prob(batch["count"])
+        >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([3])}, log_likelihood, table)
+        >>> kernel = ib.baselines.touched_rows(posterior, {"x": "user"}, batch_size=2, noise="corrected")
+        >>> draws = ib.sample(kernel, 0.01, 150, burn_in=100, batch_size=2, progress=False)
+        >>> draws.theta["x"].shape
+        (1, 50, 3)
     """
     check_arguments(posterior, temperature)
     if noise not in ("ahn", "corrected"):
