@@ -23,7 +23,14 @@ Named = dict[str, np.ndarray]
 
 
 def nuts(
-    posterior: ib.Posterior, *, warmup: int = 1_000, draws: int = 1_000, chains: int = 4, seed: int = 0, **options: Any
+    posterior: ib.Posterior,
+    *,
+    warmup: int = 1_000,
+    draws: int = 1_000,
+    chains: int = 4,
+    seed: int = 0,
+    init: Any = None,
+    **options: Any,
 ) -> Named:
     """Draws of theta by NumPyro's NUTS from the density of a posterior: name -> (chain, draw, ...).
 
@@ -31,12 +38,13 @@ def nuts(
         posterior: with a `log_likelihood`, or without data.
         warmup, draws: of each chain.
         chains: side by side, from different starts.
+        init: theta near which all chains start; None: starts of the posterior's own.
         seed: of starts and draws.
         options: for `numpyro.infer.NUTS`.
     """
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), chains + 1)
-        starts = jax.vmap(posterior.start)(keys[1:])
+        starts = jax.vmap(posterior.start if init is None else lambda key: _arrays(init))(keys[1:])
         constrained, potential = _potential(posterior)
         phi = jax.vmap(lambda theta: jax.tree.map(lambda t, x: t.inv(x), constrained, _double(theta), is_leaf=_is_map))
         rough = phi(starts)
@@ -60,6 +68,10 @@ def _is_map(x: Any) -> bool:
     return hasattr(x, "log_abs_det_jacobian")
 
 
+def _arrays(tree: Any) -> Any:
+    return jax.tree.map(jnp.asarray, tree)
+
+
 def _double(tree: Any) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
@@ -67,7 +79,7 @@ def _double(tree: Any) -> Any:
 def _potential(posterior: ib.Posterior) -> tuple[Any, Callable[[Any], jax.Array]]:
     """NumPyro's bijections onto the supports, and minus the log density of what they map."""
     maps = jax.tree.map(biject_to, posterior.supports, is_leaf=lambda x: isinstance(x, Constraint))
-    data = None if posterior.data is None else _double(jax.tree.map(jnp.asarray, posterior.data))
+    data = None if posterior.data is None else _double(_arrays(posterior.data))
 
     def density(theta: Any) -> jax.Array:
         if hasattr(posterior, "log_density"):  # a NumPyro model says it itself
