@@ -30,6 +30,12 @@ DIGITS = 7
 STARTS: dict[str, Any] = {
     "mixture": {"weights": np.ones(3) / 3, "means": np.array([-2.0, 0.0, 2.0]), "sds": np.ones(3)},
 }
+# Long ridges, and mass at both ends of an interval: more draws, or a dense matrix of masses.
+MORE: dict[str, dict[str, Any]] = {
+    "inclusion": {"draws": 15_000},
+    "poisson_factors": {"dense_mass": True},
+    "gaussian_factors": {"dense_mass": True},
+}
 
 
 def references(file: Path = FILE) -> dict[str, Truth]:
@@ -53,13 +59,14 @@ def largest_r_hat(draws: dict[str, np.ndarray]) -> float:
 def make(name: str, warmup: int, draws: int, chains: int) -> dict:
     """The entry of a model."""
     began = time.perf_counter()
-    found = nuts(MODELS[name](), warmup=warmup, draws=draws, chains=chains, init=STARTS.get(name))
+    options = {"warmup": warmup, "draws": draws, "chains": chains, "init": STARTS.get(name)} | MORE.get(name, {})
+    found = nuts(MODELS[name](), **options)
     truth = truth_of_draws(found)
     return {
         "error": truth.error,
         "ess": truth.error**-2,
         "r_hat": largest_r_hat(found),
-        "draws": draws * chains,
+        "draws": options["draws"] * chains,
         "seconds": time.perf_counter() - began,
         "margins": {variable: rounded(margin) for variable, margin in truth.margins.items()},
     }
