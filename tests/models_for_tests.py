@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
-from inbounds.engine import program
+from inbounds.engine import chunks
 
 on_cpus = pytest.mark.skipif(jax.default_backend() != "cpu", reason="looks at what is made for CPUs alone")
 
@@ -55,4 +55,4 @@ def noisy(target, noise_sd: float = 1.0) -> ib.Posterior:
 
 def compilations(posterior):
     """How many programs of the driver have been compiled for a posterior."""
-    return sum(run._cache_size() for run in posterior.compiled.programs(program._run_chunk))
+    return sum(run._cache_size() for run in posterior.compiled.programs(chunks._run_chunk))

@@ -8,6 +8,7 @@ import pytest
 from numpyro.distributions import constraints
 
 import inbounds as ib
+from inbounds.engine import normal_like
 from inbounds.space import Space
 
 # Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
@@ -71,7 +72,7 @@ def test_variance_is_pulled_back_through_the_jacobian():
     point = space.evaluation_point(PHI)
 
     def one(key):
-        noise = ib.trees.normal_like(key, theta)
+        noise = normal_like(key, theta)
         return space.pull_back(PHI, point, jax.tree.map(lambda z, v: z * jnp.sqrt(v), noise, variance))
 
     sampled = jax.tree.map(lambda x: jnp.var(x, axis=0), jax.jit(jax.vmap(one))(keys))

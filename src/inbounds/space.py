@@ -17,7 +17,8 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform as NumPyroTransform
 
 from inbounds import transforms as tf
-from inbounds.trees import PyTree, in_one_row, variable_name
+from inbounds.engine import here
+from inbounds.trees import PyTree, variable_name
 
 
 def is_constraint(x: Any) -> bool:
@@ -248,7 +249,7 @@ class MetricSpace(Space):
 
 
 def _apply(transform: Any, method: Callable, *leaves: jax.Array) -> jax.Array:
-    return in_one_row(method, *leaves) if getattr(transform, "uniform", False) else method(*leaves)
+    return here().elementwise(method, *leaves) if getattr(transform, "uniform", False) else method(*leaves)
 
 
 def _per_support(supports: PyTree, transforms: PyTree) -> list:

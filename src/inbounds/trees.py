@@ -7,14 +7,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
-
-from inbounds.engine.normals import normal
-from inbounds.engine.platform import default_platform
 
 PyTree = Any
-OWN_DRAW = 2**14  # numbers from which on a leaf's noise is drawn on its own
 
 
 def variable_name(path: tuple) -> str:
@@ -62,52 +56,6 @@ def spread(prefix: PyTree, tree: PyTree, what: str) -> PyTree:
             f"{variable_name(path)} {leaf.shape}" for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
         )
         raise ValueError(f"{what} must be one number or array for each of the variables: {shapes}. {error}") from error
-
-
-def normal_like(key: jax.Array, tree: PyTree) -> PyTree:
-    """Independent standard normals of the shapes of `tree`, in the dtype of its first leaf.
-
-    Small leaves are cut from one draw, because every draw costs XLA time to compile; large ones have their own, because
-    cutting costs a copy.
-    """
-    leaves, treedef = jax.tree.flatten(tree)
-    dtype = leaves[0].dtype
-    small = [leaf for leaf in leaves if leaf.size < OWN_DRAW]
-    cut = iter(cut_like(small, normal(key, (size(small),), dtype)) if small else [])
-    noise = [
-        next(cut) if leaf.size < OWN_DRAW else normal(key, leaf.shape, dtype, stream=1 + place)
-        for place, leaf in enumerate(leaves)
-    ]
-    return jax.tree.unflatten(treedef, noise)
-
-
-@jax.custom_jvp
-def computed(x: jax.Array) -> jax.Array:
-    """x, for a table whose rows are looked up, computed before the look-ups.
-
-    XLA on a CPU would put what makes it into the loop of the look-ups: no vector instructions any more, and as often as a row is wanted.
-    """
-    if default_platform() != "cpu" or x.ndim < 2 or x.size < 2:
-        return x
-    flat = x.reshape(-1)
-    half = (flat.size + 1) // 2  # barriers are taken out before loops are joined; a loop of two turns stays
-    halves = lax.map(lambda start: lax.dynamic_slice_in_dim(flat, start, half), np.array([0, flat.size - half]))
-    if 2 * half == flat.size:
-        return halves.reshape(x.shape)
-    return jnp.concatenate([halves[0], halves[1, 1:]]).reshape(x.shape)
-
-
-computed.defjvps(lambda tangent, value, x: tangent)
-
-
-def in_one_row(function: Callable[..., jax.Array], *leaves: jax.Array) -> jax.Array:
-    """`function(*leaves)`, which does the same to every coordinate, of leaves of one shape, as if each were a vector.
-
-    XLA on a CPU goes through an array row by row, and of a row of twenty numbers it makes vector instructions for sixteen.
-    """
-    if default_platform() != "cpu" or leaves[0].ndim < 2:
-        return function(*leaves)
-    return function(*(leaf.reshape(-1) for leaf in leaves)).reshape(leaves[0].shape)
 
 
 def cut_like(tree: PyTree, flat: jax.Array) -> PyTree:

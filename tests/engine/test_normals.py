@@ -7,8 +7,9 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from inbounds.engine import normals as noise
-from inbounds.engine.normals import normal, of_word, threefry
+from inbounds.engine import keys
+from inbounds.engine.generator import in_a_word, threefry
+from inbounds.engine.normals import normal, of_word
 
 # Known answers of Threefry-2x32 from the Random123 library: rounds, counter, key, result.
 KNOWN = [
@@ -23,8 +24,24 @@ KNOWN = [
 
 @pytest.mark.parametrize(("rounds", "counter", "key", "result"), KNOWN)
 def test_threefry_gives_the_known_answers(rounds, counter, key, result):
-    words = threefry(*(jnp.uint32(word) for word in (*key, *counter)), rounds=rounds)
-    assert tuple(map(int, words)) == result
+    for number, options in (
+        (jnp.uint32, {}),
+        (lambda word: np.array([word], np.uint32), {}),
+        (int, {"held": in_a_word}),
+    ):
+        words = threefry(*map(number, (*key, *counter)), rounds=rounds, **options)
+        assert tuple(int(np.ravel(word)[0]) for word in words) == result
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**31 + 5])
+def test_keys_are_those_of_jax_random(seed):
+    words = keys.derived(keys.words_of(seed), 4)
+    split = jax.random.split(jax.random.key(seed), 4)
+    assert np.array_equal(words, jax.random.key_data(split))
+    folded = [jax.random.key_data(jax.random.fold_in(split[1], chain)) for chain in range(8)]
+    for few_or_many in (3, 8):
+        assert np.array_equal(keys.derived(words, few_or_many)[1], folded[:few_or_many])
+    assert words.size * 3 <= keys.FEW_WORDS < words.size * 8
 
 
 def test_numbers_are_standard_normal_and_independent():
@@ -56,7 +73,7 @@ def test_keys_and_precision():
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_words_become_the_quantiles_of_the_normal(platform, monkeypatch):
-    monkeypatch.setattr(noise, "by_hand", lambda x: platform == "cpu")
+    monkeypatch.setattr("inbounds.engine.platform.default_platform", lambda: platform)
     ends = np.arange(2**10)
     places = np.unique(np.concatenate([ends, 2**23 - 1 - ends, np.arange(0, 2**23, 61)]))  # in the upper half of 2^24
     quantile = jax.jit(lambda bits: of_word(bits))  # anew: a function once compiled would not see the change

@@ -8,8 +8,8 @@ import pytest
 from numpyro.distributions import constraints
 
 import inbounds as ib
-from inbounds import trees
 from inbounds.data.ratings import Ratings
+from inbounds.engine import normal_like
 from inbounds.kernels._lazy_rows import _noise_shapes
 from inbounds.models.factors import FactorModel
 from tests.models_for_tests import on_cpus
@@ -113,7 +113,7 @@ def test_a_row_that_waited_moves_by_all_of_its_time(size):
     picked = np.concatenate([own[:2], others])[:size]
     batch, key = {name: leaf[picked] for name, leaf in columns.items()}, jax.random.key(9)
     after, _ = step(key, state, batch, EPS)
-    noise = trees.normal_like(key, _noise_shapes(state.phi, {"W": "user", "H": "item"}, size))["W"]
+    noise = normal_like(key, _noise_shapes(state.phi, {"W": "user", "H": "item"}, size))["W"]
     phi = np.asarray(state.phi["W"][late], float)
     theta, slope = np.logaddexp(phi, 0.0), 1 / (1 + np.exp(-phi))
     h = np.logaddexp(np.asarray(state.phi["H"], float)[batch["item"][:2]], 0.0)

@@ -17,7 +17,7 @@ import numpyro.distributions as dist  # noqa: E402
 
 import inbounds as ib  # noqa: E402
 from inbounds.data.spread import SpreadRows  # noqa: E402
-from inbounds.engine.program import chunk_runner  # noqa: E402
+from inbounds.engine.chunks import chunk_runner  # noqa: E402
 from inbounds.sampling import driver  # noqa: E402
 from tests.sampling import counts_by_group  # noqa: E402
 

@@ -13,7 +13,10 @@ from numpyro.distributions import constraints
 
 import inbounds as ib
 from inbounds.data.arrays import NoData
-from inbounds.engine import program as compiled
+from inbounds.engine import on
+from inbounds.engine.chunks import chunk_runner
+from inbounds.engine.gpu import AS_GRAPHS, ON_GPU
+from inbounds.engine.program import Carry, Keys, Program
 from inbounds.sampling import driver
 from tests.models_for_tests import compilations, linear_regression, poisson_rates
 
@@ -63,13 +66,13 @@ def test_a_draw_comes_with_the_report_of_the_step_that_made_it(posterior):
 @pytest.mark.parametrize("end", [8, 5])
 def test_a_block_reports_its_last_step_also_where_the_run_ends_within(end):
     kernel = ib.sgld(WIDE)
-    program = compiled.Program(kernel, NoData(), None, None, num_chains=2, thin=8, dimension=5_000)
-    carry = compiled.Carry(jax.vmap(kernel.init)({"x": np.ones((2, 5_000), np.float32)}), None)
-    keys = compiled.Keys(*2 * [np.arange(4, dtype=np.uint32).reshape(2, 2)])
+    program = Program(kernel, NoData(), None, None, num_chains=2, thin=8, dimension=5_000)
+    carry = Carry(jax.vmap(kernel.init)({"x": np.ones((2, 5_000), np.float32)}), None)
+    keys = Keys(*2 * [np.arange(4, dtype=np.uint32).reshape(2, 2)])
 
     def rows_and_state(end):
         numbers = map(np.int32, (0, 1, end, 0))
-        after, rows, _ = compiled.chunk_runner(program)(kernel.arrays, carry, None, keys, *numbers, np.float32(0.01))
+        after, rows, _ = chunk_runner(program)(kernel.arrays, carry, None, keys, *numbers, np.float32(0.01))
         return rows, after.state
 
     _, before = rows_and_state(end - 1)
@@ -126,22 +129,22 @@ def test_no_value_leaves_the_device_inside_a_chunk():
     kernel = ib.sgld(GAMMA)
     ib.sample(kernel, 0.1, 10)
     program, *arguments = chunk_arguments(kernel)
-    chunk = compiled.chunk_runner(program).lower(*arguments).as_text()
+    chunk = chunk_runner(program).lower(*arguments).as_text()
     assert "callback" not in chunk
     assert "outfeed" not in chunk
 
 
 def chunk_arguments(kernel):
-    program = compiled.Program(kernel, NoData(), None, None, 1, 1, 1)
+    program = Program(kernel, NoData(), None, None, 1, 1, 1)
     state = jax.vmap(kernel.init)({"x": jnp.ones(1)})
     key = np.zeros((1, 2), np.uint32)
     number = np.int32(1)
     return (
         program,
         kernel.arrays,
-        compiled.Carry(state, None),
+        Carry(state, None),
         None,
-        compiled.Keys(key, key),
+        Keys(key, key),
         *([number] * 4),
         jnp.float32(0.1),
     )
@@ -363,8 +366,8 @@ def test_the_loops_of_accelerators_give_the_draws_of_a_cpu(shape, steps_at_once,
         return ib.sample(kernel, 0.1, 29, thin=12, num_chains=2)
 
     on_cpu = draws()
-    monkeypatch.setattr(compiled, "platform_of", lambda layout: "gpu")
-    monkeypatch.setattr(compiled.Program, "unroll", steps_at_once)
+    monkeypatch.setattr(Program, "form", on("gpu"))
+    monkeypatch.setattr(Program, "unroll", steps_at_once)
     elsewhere = draws()
     np.testing.assert_allclose(elsewhere.phi["w"], on_cpu.phi["w"], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(elsewhere.stats["gradient_norm"], on_cpu.stats["gradient_norm"], rtol=1e-5)
@@ -375,19 +378,19 @@ def test_the_loops_of_accelerators_give_the_draws_of_a_cpu(shape, steps_at_once,
     ("platform", "numbers", "steps_a_turn", "options"),
     [
         ("cpu", 10, 1, {}),
-        ("gpu", 10, 8, compiled.AS_GRAPHS),
-        ("gpu", 10_000, 4, compiled.AS_GRAPHS),
-        ("gpu", 10**6, 4, compiled.ON_GPU),
+        ("gpu", 10, 8, AS_GRAPHS),
+        ("gpu", 10_000, 4, AS_GRAPHS),
+        ("gpu", 10**6, 4, ON_GPU),
         ("tpu", 10, 8, {}),
     ],
 )
 def test_short_kernels_are_launched_together(platform, numbers, steps_a_turn, options, monkeypatch):
-    monkeypatch.setattr(compiled, "platform_of", lambda layout: platform)
-    program = compiled.Program(ib.sgld(GAMMA), NoData(), None, None, num_chains=1, thin=100, dimension=numbers)
+    monkeypatch.setattr(Program, "form", on(platform))
+    program = Program(ib.sgld(GAMMA), NoData(), None, None, num_chains=1, thin=100, dimension=numbers)
     assert program.unroll == steps_a_turn
     asked = []
     monkeypatch.setattr(program.kernel.posterior.compiled, "of", lambda *what, **options: asked.append(options))
-    compiled.chunk_runner(program)
+    chunk_runner(program)
     assert asked == [options]
 
 

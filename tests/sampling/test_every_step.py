@@ -11,6 +11,7 @@ from numpyro.distributions import constraints
 
 import inbounds as ib
 from inbounds.data.arrays import Epochs
+from inbounds.engine.keys import derived
 from inbounds.kernels._base import Info, Kernel, kernel_factory
 from inbounds.sampling import driver
 from inbounds.space import Space
@@ -169,7 +170,7 @@ def test_noise_minibatches_starts_and_the_order_of_the_rows_have_keys_of_their_o
     keys = []
     for seed in (0, 1):
         run(HISTOGRAM, SMALL, 1.0, 4, num_chains=3, batch_size=5, seed=seed)
-        keys += [*seen["keys"].noise, *seen["keys"].batch, *driver._derived(seen["starts"], 3)]
+        keys += [*seen["keys"].noise, *seen["keys"].batch, *derived(seen["starts"], 3)]
         keys += [seen["starts"], np.asarray(jax.random.key_data(seen["order"]))]
     assert np.unique(keys, axis=0).shape == (2 * (3 + 3 + 3 + 1 + 1), 2)
 

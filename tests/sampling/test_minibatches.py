@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from inbounds.data.arrays import Epochs, WithReplacement, _random_rows, source_for
+from inbounds.engine import on
 
 # These runs are short or bad on purpose: what is looked at is not their law.
 pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
@@ -32,7 +33,7 @@ def test_an_epoch_shows_every_row_once_where_the_batch_divides():
 def test_every_way_of_shuffling_shows_every_row_once(backend, width):
     """Narrow rows are shuffled, wide ones gathered; an accelerator does both itself."""
     rows = np.repeat(np.arange(24, dtype=np.float32)[:, None], width, axis=1)
-    seen = batches(Epochs(rows, 6, backend), 8)
+    seen = batches(Epochs(rows, 6, on(backend)), 8)
     assert seen.shape == (8, 6, width)
     assert np.all(seen == seen[..., :1])
     for epoch in seen[..., 0].reshape(2, 24):

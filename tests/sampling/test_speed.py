@@ -141,17 +141,6 @@ def test_the_likelihood_is_traced_twice_for_its_shapes_and_for_the_chunk():
     assert traces == [(5,), (5,)]
 
 
-@pytest.mark.parametrize("seed", [0, 7, 2**31 + 5])
-def test_keys_are_those_of_jax_random(seed):
-    words = driver._derived(driver._words_of(seed), 4)
-    keys = jax.random.split(jax.random.key(seed), 4)
-    assert np.array_equal(words, jax.random.key_data(keys))
-    folded = [jax.random.key_data(jax.random.fold_in(keys[1], chain)) for chain in range(8)]
-    for few_or_many in (3, 8):
-        assert np.array_equal(driver._derived(words, few_or_many)[1], folded[:few_or_many])
-    assert words.size * 3 <= driver.FEW_WORDS < words.size * 8
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_runs_leave_nothing_on_the_device(model):
     run = first_run(model).again

@@ -9,8 +9,8 @@ into chunks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import jax
@@ -19,8 +19,9 @@ import numpy as np
 
 from inbounds.arguments import whole_number
 from inbounds.data.columns import check_order, columns_of, is_column, is_lazy, is_listing, is_table, numbers_of
-from inbounds.engine.normals import threefry
-from inbounds.engine.platform import default_platform
+from inbounds.engine import Plain, here
+from inbounds.engine.generator import threefry
+from inbounds.engine.plain import rows_of
 from inbounds.trees import PyTree, size, variable_name
 
 WIDE = 512  # bytes of a datum from which on minibatches are gathered
@@ -104,11 +105,11 @@ class NoData:
 
 @dataclass(frozen=True, eq=False)
 class _FromArrays:
-    """Shared by the sources over arrays: the data, how many rows a minibatch has, and what the run's devices are."""
+    """Shared by the sources over arrays: the data, how many rows a minibatch has, and the form that suits the run's devices."""
 
     data: PyTree
     batch_size: int
-    platform: str = "cpu"
+    form: Plain = field(default_factory=here)
 
     @property
     def reads_device(self) -> bool:
@@ -148,22 +149,15 @@ class Epochs(_FromArrays):
 
     @property
     def reads_device(self) -> bool:
-        return self._wide or self.platform != "cpu"
+        return self._wide or self.form.reads_data_there
 
     @property
     def _wide(self) -> bool:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(self.data)) >= WIDE * self._rows
 
     def prepare(self, key: jax.Array) -> PyTree:
-        if self.platform != "cpu":
-            data, ring = jax.device_put(self.data), _ring(self._rows, self.batch_size, key)
-            return (data, ring) if self._wide else _rows_of(data, ring)
-        # NumPy shuffles ten times faster than a sort of random keys.
-        order = np.random.default_rng(np.asarray(jax.random.key_data(key))).permutation(self._rows).astype(np.int32)
-        here = np.concatenate([order, order[: self.batch_size]])
-        if self._wide:
-            return jax.device_put((self.data, here))
-        return jax.tree.map(lambda leaf: jax.device_put(leaf[here]), self.data)
+        ring = self.form.ring(key, self._rows, self.batch_size)
+        return jax.device_put((self.data, ring)) if self._wide else self.form.looked_up(self.data, ring)
 
     @property
     def batches(self) -> int:
@@ -180,19 +174,8 @@ class Epochs(_FromArrays):
 
         if self._wide:
             data, ring = arrays
-            return _rows_of(data, window(ring))
+            return rows_of(data, window(ring))
         return jax.tree.map(window, arrays)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _ring(rows: int, batch_size: int, key: jax.Array) -> jax.Array:
-    order = jax.random.permutation(key, rows)
-    return jnp.concatenate([order, order[:batch_size]])
-
-
-@jax.jit
-def _rows_of(data: PyTree, rows: jax.Array) -> PyTree:
-    return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip"), data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +213,7 @@ class WithReplacement(_FromArrays):
         return _random_rows(key, steps, self.batch_size, self._rows)
 
     def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
-        return _rows_of(arrays, plan)
+        return rows_of(arrays, plan)
 
 
 def _random_rows(key: jax.Array, numbers: jax.Array, count: int, rows: int) -> jax.Array:
@@ -250,8 +233,8 @@ def _random_rows(key: jax.Array, numbers: jax.Array, count: int, rows: int) -> j
 BATCHING: dict[str, Any] = {"epochs": Epochs, "sweeps": Sweeps, "replacement": WithReplacement}
 
 
-def source_for(data: PyTree, batch_size: int | None, batching: str, platform: str | None = None) -> MinibatchSource:
-    """The source that `sample` uses for these data on devices of a platform, by default JAX's own choice."""
+def source_for(data: PyTree, batch_size: int | None, batching: str, form: Plain | None = None) -> MinibatchSource:
+    """The source that `sample` uses for these data on devices that compute in this form, by default JAX's own choice."""
     if data is None:
         if batch_size is not None:
             raise ValueError(f"batch_size={batch_size}, but the posterior has no data. Leave `batch_size` out.")
@@ -264,7 +247,7 @@ def source_for(data: PyTree, batch_size: int | None, batching: str, platform: st
     assert rows is not None
     check_batch(batch_size, batching, rows)
     size = rows if batch_size is None else int(batch_size)
-    return BATCHING[batching](data, size, default_platform() if platform is None else platform)
+    return BATCHING[batching](data, size, form or here())
 
 
 def check_batch(batch_size: int | None, batching: str, rows: int) -> None:

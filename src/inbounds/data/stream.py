@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds.data.arrays import Epochs
-from inbounds.engine.platform import default_platform
+from inbounds.engine import here
 from inbounds.trees import PyTree
 
 if TYPE_CHECKING:  # what reads files is imported when there are some
@@ -129,7 +129,7 @@ class Stream:
         if not self.pieces.shuffled or whole is None or self.num_data >= MOST_MAPPED:
             return False
         alike = all(leaf.dtype == dtype for leaf, dtype in zip(whole, dtypes, strict=True))
-        return alike and default_platform() == "cpu" and jax.device_count() == 1
+        return alike and here().reads_files and jax.device_count() == 1
 
     def slices(self, rows: int) -> Iterator[PyTree]:
         """All the rows once, in the order on disk, `rows` at a time."""

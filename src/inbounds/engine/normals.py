@@ -27,22 +27,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from inbounds.transforms.special import by_hand, polynomial
+from inbounds import trees
+from inbounds.engine.elementary import log, polynomial
+from inbounds.engine.generator import threefry
+from inbounds.trees import PyTree
 
-ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
-PARITY = 0x1BD11BDA  # so that no key makes all three words of the key schedule zero
-
-# log(1 + m) / m for m in [sqrt(1/2) - 1, sqrt(2) - 1], and sqrt(2) erf_inv(x) / x in powers of w / 8 - 1 for w = -log(1 - x^2) in
-# [0, 16], both near-minimax (Lawson's iteration in double precision). Together within 4.2e-7 of the normal quantile, for every word.
-LOG = (
-    0.9999998146, -0.5000066549, 0.3333617837, -0.2495940649, 0.1987312132, -0.1733292036, 0.1641944479, -0.1010314610,
-)  # fmt: skip
+# sqrt(2) erf_inv(x) / x in powers of w / 8 - 1 for w = -log(1 - x^2) in [0, 16], near-minimax (Lawson's iteration in double precision).
+# With the logarithm of CPUs within 4.2e-7 of the normal quantile, for every word.
 QUANTILE = (
     3.763842596, 1.995251375, -0.4575642752, 0.1779464542, -0.05160413959, -0.02402732575, 0.05971301044, -0.05574240090,
     0.04556778353, -0.04353412957, 1.155081671e-3, 0.05113570914, -0.02949092401, -0.01254960712, 0.01017515488,
 )  # fmt: skip
 QUANTILE_END = 16.0
-SQRT_HALF = np.float32(math.sqrt(0.5)).view(np.int32)
+OWN_DRAW = 2**14  # numbers from which on a leaf's noise is drawn on its own
 
 
 def normal(
@@ -57,43 +54,26 @@ def normal(
     return of_word(threefry(words[0], words[1], jnp.full_like(counter, stream), counter)[0]).reshape(shape)
 
 
-def threefry(
-    key0: jax.Array, key1: jax.Array, x0: jax.Array, x1: jax.Array, rounds: int = 13
-) -> tuple[jax.Array, jax.Array]:
-    """Threefry-2x32 of counters (x0, x1), all of them uint32."""
-    keys = (key0, key1, key0 ^ key1 ^ np.uint32(PARITY))
-    x0, x1 = x0 + keys[0], x1 + keys[1]
-    for number in range(1, rounds + 1):
-        rotation = ROTATIONS[(number - 1) % 8]
-        x0 = x0 + x1
-        x1 = x0 ^ ((x1 << np.uint32(rotation)) | (x1 >> np.uint32(32 - rotation)))
-        if number % 4 == 0:
-            turn = number // 4
-            x0, x1 = x0 + keys[turn % 3], x1 + keys[(turn + 1) % 3] + np.uint32(turn)
-    return x0, x1
+def normal_like(key: jax.Array, tree: PyTree) -> PyTree:
+    """Independent standard normals of the shapes of `tree`, in the dtype of its first leaf.
+
+    Small leaves are cut from one draw, because every draw costs XLA time to compile; large ones have their own, because
+    cutting costs a copy.
+    """
+    leaves, treedef = jax.tree.flatten(tree)
+    dtype = leaves[0].dtype
+    small = [leaf for leaf in leaves if leaf.size < OWN_DRAW]
+    cut = iter(trees.cut_like(small, normal(key, (trees.size(small),), dtype)) if small else [])
+    noise = [
+        next(cut) if leaf.size < OWN_DRAW else normal(key, leaf.shape, dtype, stream=1 + place)
+        for place, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(treedef, noise)
 
 
 def of_word(bits: jax.Array) -> jax.Array:
     """A normal of 24 random bits: the quantile of a number in (-1, 1), which lies as often on one side of 0 as on the other."""
     signed = lax.bitcast_convert_type(bits, np.int32) >> np.int32(8)
     uniform = (signed.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)
-    log_tail = _log((1 - uniform) * (1 + uniform))  # the factors are exact
+    log_tail = log((1 - uniform) * (1 + uniform))  # the factors are exact
     return uniform * polynomial(QUANTILE, log_tail * np.float32(-2 / QUANTILE_END) - 1)
-
-
-def of_two_words(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two normals of 64 random bits, by Box and Muller: cheap where sine and cosine are instructions, dear elsewhere."""
-    uniform = (first.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
-    radius = jnp.sqrt(jnp.abs(-2 * jnp.log(uniform)))
-    angle = lax.bitcast_convert_type(second, np.int32).astype(np.float32) * np.float32(2.0**-31 * math.pi)
-    return radius * jnp.cos(angle), radius * jnp.sin(angle)
-
-
-def _log(tail: jax.Array) -> jax.Array:
-    """The logarithm of a normal number."""
-    if not by_hand(tail):
-        return jnp.log(tail)
-    scaled = lax.bitcast_convert_type(tail, np.int32) - SQRT_HALF  # tail = 2^exponent (1 + mantissa)
-    exponent = (scaled >> np.int32(23)).astype(np.float32)
-    mantissa = lax.bitcast_convert_type((scaled & np.int32(0x7FFFFF)) + SQRT_HALF, np.float32) - 1
-    return exponent * np.float32(math.log(2)) + mantissa * polynomial(LOG, mantissa)

@@ -20,6 +20,7 @@ from numpyro.infer.hmc_util import (
 )
 
 from inbounds import trees
+from inbounds.engine import normal_like
 from inbounds.kernels import Kernel, kernel_factory
 from inbounds.posterior import Posterior
 from inbounds.space import Space
@@ -123,7 +124,7 @@ def nuts(
         momentum = jax.tree.map(
             lambda leaf, normal: normal.astype(leaf.dtype),
             state.position,
-            trees.normal_like(momentum_key, state.position),
+            normal_like(momentum_key, state.position),
         )
         moved, averaged = state.adaptation[0], state.adaptation[1]
         adapts = state.number < adapt_steps

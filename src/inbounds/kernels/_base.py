@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from inbounds import trees
+from inbounds.engine import normal_like
 from inbounds.gradients import GradientEstimator, GradientFactory
 from inbounds.kernels._temperature import Temperature, check_temperature, is_constant, tempered, with_temperatures
 from inbounds.kernels.recursion import OnGaussian
@@ -117,7 +118,7 @@ class Kernel:
 
     def step(self, key: jax.Array, state: Any, minibatch: PyTree, step_size: Any) -> tuple[Any, Info]:
         """One step: new state and `Info`. `step_size` multiplies the full gradient; the noise is sqrt(2 step_size)."""
-        noise = trees.normal_like(key, self.noise_like(self.moving(state))) if self.noise == "normal" else key
+        noise = normal_like(key, self.noise_like(self.moving(state))) if self.noise == "normal" else key
         return self.update(noise, state, minibatch, step_size)
 
     def update(

@@ -11,6 +11,7 @@ from numpyro.distributions import ExpandedDistribution
 
 from inbounds import gradients, trees
 from inbounds.data.arrays import is_source
+from inbounds.engine import normal_like
 from inbounds.kernels._base import Info, Kernel, as_preconditioner, check_arguments, kernel_factory
 from inbounds.kernels._temperature import Temperature
 from inbounds.posterior import Posterior, is_distribution
@@ -147,7 +148,7 @@ def lazy_rows(
         drift = space.pull_back(phi, theta, gradient, temperature)
         own_term = space.pull_back(phi, theta, jax.tree.map(jnp.zeros_like, gradient), temperature)
 
-        noise = trees.normal_like(key, _noise_shapes(state.phi, rows, size))
+        noise = normal_like(key, _noise_shapes(state.phi, rows, size))
         whole = space.evaluation_point(state.phi)
         scale = _spread(precondition.update(state.preconditioner, state.phi, whole, step_size)[0], state.phi)
         moved = {}

@@ -17,10 +17,9 @@ from numpyro.distributions import constraints
 
 from inbounds import transforms as tf
 from inbounds.data.ratings import Ratings
-from inbounds.engine.normals import normal
-from inbounds.engine.platform import default_platform
+from inbounds.engine import here, normal
 from inbounds.posterior import Posterior
-from inbounds.trees import PyTree, computed
+from inbounds.trees import PyTree
 
 LIKELIHOODS = ("poisson", "gaussian", "binomial")
 CENTRE = 3.0  # prior mean of a factor in units of its sd, in the model with offsets
@@ -36,7 +35,6 @@ FADING = 0.3  # prior strength of the other factors falls as this power of their
 WEAKEST = (
     0.5  # least square of a factor's coupling, in units of the prior's mean one, for the sizes of its steps and noise
 )
-WARP = 32  # threads of a GPU that go together
 PRECISION = 1.5  # where the Gaussian precision starts, in units of the ratings' variance
 
 
@@ -128,12 +126,12 @@ class FactorModel:
     def predictor(self, theta: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
         """$x$, or $\\eta$ with offsets, of each pair."""
         if not self.offsets:
-            return _row_sums(computed(theta["W"])[user] * computed(theta["H"])[item])
+            return here().row_sums(here().table(theta["W"])[user] * here().table(theta["H"])[item])
         # C H of every item first, so that a rating costs no more than without C.
         h = theta["H"] - CENTRE
         coupled = jnp.matmul(h, theta["coupling"][:, 1:].T, precision="highest") + theta["coupling"][:, 0]
         level = theta["item_offset"] + coupled[:, 0]
-        interaction = _row_sums((computed(theta["W"])[user] - CENTRE) * coupled[:, 1:][item])
+        interaction = here().row_sums((here().table(theta["W"])[user] - CENTRE) * coupled[:, 1:][item])
         return theta["user_offset"][user] + level[item] + interaction
 
     def expected(self, predictor: jax.Array) -> jax.Array:
@@ -362,8 +360,8 @@ class FactorModel:
         squares, least = jnp.square(theta["coupling"]), WEAKEST * self._strength**2
         for name, of_factor, offset in (("W", squares, "user_offset"), ("H", squares.T, "item_offset")):
             # A factor that is hardly coupled would step as far as its prior is wide, and never couple again.
-            about_factor = about_mean * jnp.maximum(_row_sums(of_factor[1:]), least)
-            outer = jnp.multiply if few_rows else _rows_by_factors
+            about_factor = about_mean * jnp.maximum(here().row_sums(of_factor[1:]), least)
+            outer = jnp.multiply if few_rows else here().outer
             count = counts[name].astype(dtype)
             information[name] = outer(count, about_factor)
             information[offset] = count[:, 0] * about_mean
@@ -449,33 +447,6 @@ def typical_mean(ratings: Ratings, levels: tuple[float, float], sweeps: int = 15
         item = (of_item - counts[1] * mean) / item_weight
         user = np.bincount(ratings.user, rating - mean - item[ratings.item], ratings.num_users) / user_weight
     return float(mean)
-
-
-def _row_sums(x: jax.Array) -> jax.Array:
-    """The sum of every row of a table of short rows.
-
-    On a CPU as a product with ones: XLA's own sums take two to three times as long. On a GPU in rows of a warp: XLA lets one thread sum a
-    shorter row alone, unless it divides a warp, and computes beforehand, in a kernel more, what is summed.
-    """
-    short = x.shape[-1] < WARP and WARP % x.shape[-1] != 0
-    if default_platform() == "gpu" and short:
-        return jnp.sum(jnp.pad(x, ((0, 0), (0, WARP - x.shape[-1]))), axis=-1)
-    if default_platform() != "cpu":
-        return jnp.sum(x, axis=-1)
-    return jnp.matmul(x, jnp.ones(x.shape[-1], x.dtype), precision="highest")
-
-
-def _rows_by_factors(rows: np.ndarray, factors: jax.Array) -> jax.Array:
-    """Their outer product.
-
-    On a CPU as a product of matrices: in a loop over the flat table XLA would divide by the rank to find the place of every number, one at a
-    time. Over two halves, since it turns a product of a column and a row back into that loop.
-    """
-    if default_platform() != "cpu":
-        return jnp.multiply(rows, factors)
-    return jnp.matmul(
-        np.repeat(rows / 2, 2, axis=1), jnp.broadcast_to(factors, (2, *factors.shape)), precision="highest"
-    )
 
 
 def _slope_at(transform: Any, theta: float) -> float:

@@ -19,12 +19,11 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inbounds import trees
 from inbounds.data.arrays import MinibatchSource, check_batch, is_source, is_stream, source_for
 from inbounds.data.spread import AXIS as DATA
 from inbounds.data.spread import SpreadRows, own_places
+from inbounds.engine import Plain, normal_like, on
 from inbounds.engine.compiled import Compiled
-from inbounds.engine.platform import default_platform
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree, variable_name
 
@@ -129,6 +128,11 @@ class Layout:
         return self.mesh.shape[DATA]
 
     @property
+    def form(self) -> Plain:
+        """In which its devices compute."""
+        return on(self.mesh.devices.flat[0].platform)
+
+    @property
     def spreads(self) -> bool:
         """Whether the data of a chain lie on several devices."""
         return self.data > 1 or bool(self.shard)
@@ -169,7 +173,7 @@ class Layout:
         data = posterior.data
         if not self.spreads or data is None:
             self._check_shard(theta, {})
-            return source_for(data, batch_size, batching, platform_of(self))
+            return source_for(data, batch_size, batching, self.form)
         if is_source(data):
             what = "Data on disk" if is_stream(data) else f"Data from {type(data).__name__}"
             raise ValueError(
@@ -287,7 +291,7 @@ class Layout:
         leaves, treedef = jax.tree_util.tree_flatten_with_path(like)
         own = [variable_name(path) in names for path, _ in leaves]
         shared = [leaf for (_, leaf), mine in zip(leaves, own, strict=True) if not mine]
-        rest = iter(trees.normal_like(key, shared) if shared else [])
+        rest = iter(normal_like(key, shared) if shared else [])
         noise = []
         for index, ((_, leaf), mine) in enumerate(zip(leaves, own, strict=True)):
             if not mine:
@@ -312,13 +316,6 @@ def as_layout(devices: Any) -> Layout | None:
         "`devices` must be a number of devices for the chains, a list of them, a jax.sharding.Mesh with the axes 'chain' and "
         f"'data', or ib.Layout(chain=..., data=...); got {devices!r}."
     )
-
-
-def platform_of(layout: Layout | None) -> str:
-    """What the run's devices are: "cpu", "gpu" or "tpu"."""
-    if layout is not None:
-        return layout.mesh.devices.flat[0].platform
-    return default_platform()
 
 
 # Several processes: all of them run the same program on the same numbers, and decide alike.

@@ -19,8 +19,9 @@ from inbounds import trees
 from inbounds.arguments import whole_number
 from inbounds.data.arrays import Held, Sweeps, is_source, is_stream, source_for
 from inbounds.data.spread import SpreadRows
-from inbounds.engine.normals import PARITY, ROTATIONS, threefry
-from inbounds.engine.program import Carry, Keys, Program, as_key, chunk_runner, refresh, whole_data
+from inbounds.engine.chunks import chunk_runner, refresh, whole_data
+from inbounds.engine.keys import as_key, derived, words_of
+from inbounds.engine.program import Carry, Keys, Program
 from inbounds.kernels._base import Kernel, as_parameters
 from inbounds.sampling import health, probe, verdict
 from inbounds.sampling.collect import as_collector
@@ -31,7 +32,6 @@ from inbounds.sampling.devices import (
     is_first_process,
     lost_process,
     own_shards,
-    platform_of,
     to_host,
 )
 from inbounds.sampling.draws import Draws
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from inbounds.sampling.checkpoint import Checkpoint, Checkpointer
 
 CHUNK_SECONDS = 0.3  # between two looks at the bar, the health of the chains, and Ctrl-C
-FEW_WORDS = 32  # of keys to derive: up to here whole numbers of Python are faster than tiny arrays
 
 
 def sample(
@@ -143,9 +142,9 @@ def sample(
     layout = as_layout(devices)
     if layout is not None:
         layout.check(posterior, kernel.estimator, num_chains)
-    words = _derived(_words_of(seed), 4)
+    words = derived(words_of(seed), 4)
     _, batch_words, start_words, shuffle_words = words
-    keys = Keys(*_derived(words[:2], num_chains))
+    keys = Keys(*derived(words[:2], num_chains))
     schedule, size = _check_step_size(step_size, num_steps, num_chains)
     collector = as_collector(collect)
     starts = _starts(kernel, init, num_chains, start_words, layout)
@@ -154,7 +153,7 @@ def sample(
     if layout is not None:
         source = layout.source(posterior, *wanted, one)
     else:
-        source = source_for(posterior.data, *wanted, platform_of(layout))
+        source = source_for(posterior.data, *wanted, None if layout is None else layout.form)
         if getattr(source, "reads_device", False):
             source = replace(source, data=posterior.placed_data)  # type: ignore[type-var]
     if isinstance(source, Sweeps):
@@ -616,7 +615,7 @@ def _minibatch_shapes(source: Any, arrays: PyTree, keys: Keys) -> PyTree:
 
 def _starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray, layout: Layout | None) -> PyTree:
     """Starts of all the chains, checked to lie inside; leading axis = chain."""
-    drawn = kernel.posterior.starts_on_host(_derived(words, num_chains)) if init is None else None
+    drawn = kernel.posterior.starts_on_host(derived(words, num_chains)) if init is None else None
     if drawn is not None:
         starts = as_parameters(drawn)
         kernel.space.check(starts)
@@ -696,34 +695,3 @@ def _start_collectors(collector: Any, starts: PyTree) -> Any:
 
 def _results(collector: Any, collected: Any) -> Any:
     return jax.vmap(collector.result)(collected)
-
-
-# Keys are derived from the seed as `jax.random` does, but on the host: to compile that would take as long as to compile a small model.
-
-
-def _words_of(seed: int) -> np.ndarray:
-    """The two words of `jax.random.key(seed)`."""
-    return np.asarray([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
-
-
-def _derived(words: np.ndarray, count: int) -> np.ndarray:
-    """The words of `count` keys from one or from several, axes (..., key, word): `jax.random.split`, or `fold_in` of 0, 1, ..."""
-    if words.size * count <= FEW_WORDS:
-        keys = words.reshape(-1, 2).tolist()
-        derived = [_threefry(key0, key1, number) for key0, key1 in keys for number in range(count)]
-        return np.array(derived, np.uint32).reshape(*words.shape[:-1], count, 2)
-    number: Any = np.arange(count, dtype=np.uint32)  # NumPy's, which `threefry` does not know that it takes too
-    key: Any = words[..., None]
-    return np.stack(threefry(key[..., 0, :], key[..., 1, :], np.zeros_like(number), number, rounds=20), axis=-1)
-
-
-def _threefry(key0: int, key1: int, number: int) -> tuple[int, int]:
-    """`threefry` of the counter (0, number), 20 rounds, in whole numbers of Python."""
-    keys = (key0, key1, key0 ^ key1 ^ PARITY)
-    x0, x1 = key0, number + key1 & 0xFFFFFFFF
-    for turn in range(1, 6):
-        for rotation in ROTATIONS[:4] if turn % 2 else ROTATIONS[4:]:
-            x0 = x0 + x1 & 0xFFFFFFFF
-            x1 = x0 ^ (x1 << rotation & 0xFFFFFFFF | x1 >> 32 - rotation)
-        x0, x1 = x0 + keys[turn % 3] & 0xFFFFFFFF, x1 + keys[(turn + 1) % 3] + turn & 0xFFFFFFFF
-    return x0, x1

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 from numpyro.distributions import constraints
 
+from inbounds.engine import elementary
+
 from . import special
 from ._base import Elementwise, Parameter, _is, as_float, evaluation_end, like, next_inside, parameter, with_tangent
 
@@ -155,12 +157,12 @@ class Sigmoid(Interval):
 
     @staticmethod
     def _decay(m: Array) -> Array:
-        return special.decaying(m)
+        return elementary.decaying(m)
 
     @staticmethod
     def _log_near(m: Array) -> Array:
         decay = Sigmoid._decay(m)
-        return decay * special.log1p_over(decay)
+        return decay * elementary.log1p_over(decay)
 
     @staticmethod
     def _tail(m: Array) -> Array:
@@ -185,7 +187,7 @@ class Sigmoid(Interval):
 
     @staticmethod
     def _rate(m: Array) -> Array:
-        return special.reciprocal(1 + Sigmoid._decay(m))
+        return elementary.reciprocal(1 + Sigmoid._decay(m))
 
     @staticmethod
     def _inverse_tail(tail: Array) -> Array:
@@ -210,7 +212,7 @@ class Arctan(Interval):
     @staticmethod
     def _parts(m: Array) -> tuple[Array, Array]:
         """z = min(m, 1/m) and arctan(z) / z: neither m^2 nor a difference of nearly equal angles is ever formed."""
-        z = jnp.where(m > 1, special.reciprocal(jnp.maximum(m, 1.0)), m)
+        z = jnp.where(m > 1, elementary.reciprocal(jnp.maximum(m, 1.0)), m)
         return z, special.arctan_over(z)
 
     @staticmethod
@@ -222,12 +224,12 @@ class Arctan(Interval):
     @staticmethod
     def _density(m: Array) -> Array:
         z, _ = Arctan._parts(m)
-        return jnp.where(m > 1, z * z, 1.0) * (1 / math.pi) * special.reciprocal(1 + z * z)
+        return jnp.where(m > 1, z * z, 1.0) * (1 / math.pi) * elementary.reciprocal(1 + z * z)
 
     @staticmethod
     def _fall(m: Array) -> Array:
         z, _ = Arctan._parts(m)
-        return 2 * z * special.reciprocal(1 + z * z)
+        return 2 * z * elementary.reciprocal(1 + z * z)
 
     @staticmethod
     def _log_tail(m: Array) -> Array:
@@ -241,7 +243,7 @@ class Arctan(Interval):
     @staticmethod
     def _rate(m: Array) -> Array:
         z, ratio = Arctan._parts(m)
-        return jnp.where(m > 1, z, 1.0) * special.reciprocal(
+        return jnp.where(m > 1, z, 1.0) * elementary.reciprocal(
             jnp.where(m > 1, ratio, math.pi / 2 - z * ratio) * (1 + z * z)
         )
 
@@ -273,16 +275,16 @@ class Softsign(Interval):
 
     @staticmethod
     def _tail(m: Array) -> Array:
-        return 0.5 * special.reciprocal(1 + m)
+        return 0.5 * elementary.reciprocal(1 + m)
 
     @staticmethod
     def _density(m: Array) -> Array:
-        near = special.reciprocal(1 + m)
+        near = elementary.reciprocal(1 + m)
         return 0.5 * near * near
 
     @staticmethod
     def _fall(m: Array) -> Array:
-        return 2 * special.reciprocal(1 + m)
+        return 2 * elementary.reciprocal(1 + m)
 
     @staticmethod
     def _log_tail(m: Array) -> Array:
@@ -294,7 +296,7 @@ class Softsign(Interval):
 
     @staticmethod
     def _rate(m: Array) -> Array:
-        return special.reciprocal(1 + m)
+        return elementary.reciprocal(1 + m)
 
     @staticmethod
     def _inverse_tail(tail: Array) -> Array:
@@ -338,7 +340,7 @@ class Probit(Interval):
 
     @staticmethod
     def _rate(m: Array) -> Array:
-        return special.reciprocal(special.mills(m))
+        return elementary.reciprocal(special.mills(m))
 
     @staticmethod
     def _inverse_tail(tail: Array) -> Array:

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 from numpyro.distributions import constraints
 
+from inbounds.engine import elementary
+
 from . import special
 from ._base import (
     Elementwise,
@@ -207,31 +209,23 @@ class Softplus(HalfLine):
     lipschitz = 1.0
 
     # One exponential, one division and one polynomial behind everything: decay = e^-|p|, 1 / (1 + decay), log(1 + decay) / decay.
-    # Where exponentials are instructions, one of -p more is cheaper than to tell its sign.
 
     @staticmethod
     def _decay(p: Array) -> Array:
-        return special.decaying(jnp.abs(p))
+        return elementary.decaying(jnp.abs(p))
 
     @staticmethod
     def _value(p: Array) -> Array:
         decay = Softplus._decay(p)
-        return jnp.maximum(p, 0.0) + decay * special.log1p_over(decay)
+        return jnp.maximum(p, 0.0) + decay * elementary.log1p_over(decay)
 
     @staticmethod
     def _derivative(p: Array) -> Array:
-        if not special.by_hand(p):
-            return special.reciprocal(1 + special.growing(-p))
-        decay = Softplus._decay(p)
-        return jnp.where(p >= 0, 1.0, decay) * special.reciprocal(1 + decay)
+        return elementary.logistic(p)
 
     @staticmethod
     def _complement(p: Array) -> Array:
-        if not special.by_hand(p):
-            growth = special.growing(-p)
-            return growth * special.reciprocal(1 + growth)
-        decay = Softplus._decay(p)
-        return jnp.where(p >= 0, decay, 1.0) * special.reciprocal(1 + decay)
+        return elementary.logistic_complement(p)
 
     # Traced, the product of a large and a small number would lose the square of the small one.
     _slope = with_tangent(_complement, lambda p: -Softplus._derivative(p) * Softplus._complement(p))
@@ -239,19 +233,19 @@ class Softplus(HalfLine):
     @staticmethod
     def _log_derivative(p: Array) -> Array:
         decay = Softplus._decay(p)
-        return jnp.minimum(p, 0.0) - decay * special.log1p_over(decay)
+        return jnp.minimum(p, 0.0) - decay * elementary.log1p_over(decay)
 
     @staticmethod
     def _log_value(p: Array) -> Array:
         decay = Softplus._decay(p)
-        ratio = special.log1p_over(decay)
+        ratio = elementary.log1p_over(decay)
         return jnp.minimum(p, 0.0) + jnp.log(jnp.where(p >= 0, p + decay * ratio, ratio))
 
     @staticmethod
     def _rate(p: Array) -> Array:
         decay = Softplus._decay(p)
-        ratio = special.log1p_over(decay)
-        return special.reciprocal(1 + decay) / jnp.where(p >= 0, jnp.maximum(p, 0.0) + decay * ratio, ratio)
+        ratio = elementary.log1p_over(decay)
+        return elementary.reciprocal(1 + decay) / jnp.where(p >= 0, jnp.maximum(p, 0.0) + decay * ratio, ratio)
 
     @staticmethod
     def _inverse_value(theta: Array) -> Array:
@@ -279,18 +273,20 @@ class ICLL(HalfLine):
     @staticmethod
     def _derivative(p: Array) -> Array:
         _, x = special.doubly_exponential(p)
-        return special.one_minus_exp(x)[0]
+        return elementary.one_minus_exp(x)[0]
 
     @staticmethod
     def _slope(p: Array) -> Array:
         _, x = special.doubly_exponential(p)
-        share, decay = special.one_minus_exp(x)
-        return x * special.reciprocal(share) * decay  # in this order: of x * decay XLA would make one more exponential
+        share, decay = elementary.one_minus_exp(x)
+        return (
+            x * elementary.reciprocal(share) * decay
+        )  # in this order: of x * decay XLA would make one more exponential
 
     @staticmethod
     def _log_derivative(p: Array) -> Array:
         _, x = special.doubly_exponential(p)
-        share, decay = special.one_minus_exp(x)
+        share, decay = elementary.one_minus_exp(x)
         small = jnp.minimum(p, 0.0) + jnp.log(share / jnp.minimum(x, 1.0))
         return jnp.where(p > 0, jnp.log1p(-decay), small)
 
@@ -342,7 +338,7 @@ class IntegratedProbit(HalfLine):
     def _slope(p: Array) -> Array:
         x = jnp.abs(p)
         density, ratio = special.normal_density(x), special.mills(x)
-        return jnp.where(p < 0, 1.0, density) * special.reciprocal(jnp.where(p < 0, ratio, 1 - density * ratio))
+        return jnp.where(p < 0, 1.0, density) * elementary.reciprocal(jnp.where(p < 0, ratio, 1 - density * ratio))
 
     @staticmethod
     def _log_derivative(p: Array) -> Array:

@@ -10,16 +10,12 @@ the size of 1, where sums of powers are stable, unless it says otherwise. Trunca
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from jax.typing import DTypeLike
 
-from inbounds.engine.platform import default_platform
+from inbounds.engine.elementary import exponential, one_minus_exp, polynomial, reciprocal
+from inbounds.engine.plain import lowest_exponent, precision
 
 LOG_SQRT_TWO_PI = 0.5 * math.log(2 * math.pi)
 EULER_GAMMA = 0.577215664901532861
@@ -95,152 +91,12 @@ ARCTAN = {
     ),
 }  # fmt: skip
 
-# log((2 + t) / (2 - t)) / t for t in [0, 2/3], in powers of t^2, to 1.6e-7 in single precision; and without the division that makes t,
-# log(1 + d) / d for d in [0, 1], in powers of 2 d - 1, in single precision.
-LOG_RATIO = {
-    "single": (0.9999998355, 0.08334500317, 0.01237170755, 2.673910377e-3),
-    "double": (
-        1.00000000000000166, 0.0833333333327282191, 0.0125000000361920381, 2.23214202615273827e-3,
-        4.34037299896858824e-4, 8.87174511322939794e-5, 1.90072109393083976e-5, 3.58428278184798414e-6,
-        1.43112332161313527e-6,
-    ),
-}  # fmt: skip
-LOG1P = (
-    0.8109302162, -0.1442633367, 0.03315237352, -8.463898327e-3, 2.289100373e-3, -6.321981429e-4, 1.818683649e-4,
-    -6.695043839e-5, 2.002383649e-5,
-)  # fmt: skip
-
-# (1 - e^-x) / x for x in [0, ONE_MINUS_EXP_END], in powers of x; to 2.5e-7 in single precision, about what 1 - e^-x loses there.
-ONE_MINUS_EXP_END = {"single": 0.25, "double": 0.4}
-ONE_MINUS_EXP = {
-    "single": (0.9999997563, -0.4999693143, 0.1660550879, -0.03770999129),
-    "double": (
-        0.999999999999999532, -0.499999999999810261, 0.166666666654002775, -0.0416666663409086817,
-        8.33332913000898731e-3, -1.38885836117883261e-3, 1.98282019071003217e-4, -2.44734071383750101e-5,
-        2.30403879704700289e-6,
-    ),
-}  # fmt: skip
-
-# e^r for |r| < log(2) / 2 + 0.033 and (e^r - 1) / r for |r| <= log(2) / 2, in powers of r, in single precision.
-EXP = (1.0, 1.000000065, 0.5000000081, 0.1666630511, 0.04166621502, 8.383485073e-3, 1.395154721e-3)
-EXPM1 = (1.000000011, 0.5000000013, 0.1666650507, 0.04166646477, 8.369169201e-3, 1.393366690e-3)
-ROUNDER = np.float32(1.5 * 2**23)
-
-
-def precision(dtype: DTypeLike) -> Any:
-    """The name of the coefficient set that serves `dtype`."""
-    return "double" if jnp.finfo(dtype).bits > 32 else "single"
-
-
-def by_hand(x: Array) -> bool:
-    """Whether XLA's own elementary functions cost more than these: in single precision on CPUs. Accelerators have instructions for them."""
-    return x.dtype == jnp.float32 and default_platform() == "cpu"
-
-
-def reciprocal(x: Array) -> Array:
-    """1 / x of a positive normal number.
-
-    On a GPU the square of a reciprocal root, which is one instruction where a division is several: at most three units in the last place off.
-    """
-    if x.dtype == jnp.float32 and default_platform() == "gpu":
-        root = jax.lax.rsqrt(x)
-        return root * root
-    return 1 / x
-
-
-def polynomial(coefficients: Sequence[float], x: Array) -> Array:
-    """Lowest power first.
-
-    On a CPU by Estrin's scheme, in which few products wait for one another. An accelerator has other numbers to go on with while they
-    wait, and takes the fewest instructions: Horner's rule.
-    """
-    parts: list[Any] = list(coefficients)
-    if default_platform() != "cpu":
-        total = parts.pop()
-        while parts:
-            total = total * x + parts.pop()
-        return jnp.asarray(total)
-    power = x
-    while len(parts) > 1:
-        pairs = [low + power * high for low, high in zip(parts[::2], parts[1::2], strict=False)]
-        parts, power = pairs + parts[2 * len(pairs) :], power * power
-    return jnp.asarray(parts[0])
-
-
-def _powers_of_two(x: Array) -> Any:
-    """x = k log 2 + r with a whole k: 2^k as bits, and r, which is at most log(2) / 2 and rounding."""
-    k = jax.lax.round(x * np.float32(1 / math.log(2)), jax.lax.RoundingMethod.TO_NEAREST_EVEN)
-    # Next to 1.5 * 2^23 the floats are the whole numbers: the last bits of the sum count up with k.
-    whole = jax.lax.bitcast_convert_type(k + ROUNDER, np.int32) - ROUNDER.view(np.int32)
-    r = (x - k * np.float32(0.693359375)) - k * np.float32(math.log(2) - 0.693359375)  # the first product is exact
-    return (whole + 127) << 23, r
-
-
-@jax.custom_jvp
-def exponential(x: Array, rest: Any = 0.0) -> Array:
-    """e^(x + rest), a normal number, with a rest below 0.033 in size that need not be added to x in x's precision.
-
-    XLA's own exponential costs more on a CPU, for the sake of arguments that do not come here.
-    """
-    if not by_hand(x):
-        return jnp.exp(x) * polynomial([1 / math.factorial(k) for k in range(5)], rest + jnp.zeros_like(x))
-    bits, r = _powers_of_two(x)
-    return jax.lax.bitcast_convert_type(bits, np.float32) * polynomial(EXP, r + rest)
-
-
-exponential.defjvps(lambda tangent, value, x, rest: value * tangent, lambda tangent, value, x, rest: value * tangent)
-
-
-def decaying(m: Array) -> Array:
-    """e^-m for m >= 0, never below the smallest normal number, so that it may stand in a denominator."""
-    return exponential(jnp.maximum(-m, _lowest_exponent(m.dtype)))
-
-
-def growing(x: Array) -> Array:
-    """e^x, held below where its reciprocal would no more be a normal number."""
-    return jnp.exp(jnp.minimum(x, -_lowest_exponent(x.dtype)))
-
-
-def _lowest_exponent(dtype: DTypeLike) -> Any:
-    """From where on e^x is a normal number."""
-    return math.log(float(jnp.finfo(dtype).tiny)) + 0.3
-
 
 def doubly_exponential(p: Array) -> tuple[Array, Array]:
     """p and x = e^p, both held where x and e^-x are normal numbers."""
-    lowest = _lowest_exponent(p.dtype)
+    lowest = lowest_exponent(p.dtype)
     p = jnp.clip(p, lowest, math.log(-lowest))
     return p, exponential(p)
-
-
-def log1p_over(d: Array) -> Array:
-    """log(1 + d) / d for d in [0, 1]. XLA's own log1p computes both of its branches, one of them a logarithm."""
-    if by_hand(d):  # where a division costs as much as the terms that it saves
-        return polynomial(LOG1P, 2 * d - 1)
-    middle = reciprocal(1 + 0.5 * d)
-    t = d * middle
-    return middle * polynomial(LOG_RATIO[precision(d.dtype)], t * t)
-
-
-@jax.custom_jvp
-def one_minus_exp(x: Array) -> tuple[Array, Array]:
-    """1 - e^-x and e^-x, x >= 0. XLA's own expm1 costs an exponential and a hyperbolic tangent."""
-    if not by_hand(x):
-        decay = jnp.exp(-x)
-        kind = precision(x.dtype)
-        near = x * polynomial(ONE_MINUS_EXP[kind], x)
-        return jnp.where(x < ONE_MINUS_EXP_END[kind], near, 1 - decay), decay
-    bits, r = _powers_of_two(-x)
-    scale = jax.lax.bitcast_convert_type(bits, np.float32)
-    change = scale * (r * polynomial(EXPM1, r))  # e^-x = scale + change; where x is small scale is 1: nothing cancels
-    return (1 - scale) - change, scale + change
-
-
-@one_minus_exp.defjvp
-def _(primals: Any, tangents: Any) -> Any:
-    share, decay = one_minus_exp(*primals)
-    change = decay * tangents[0]
-    return (share, decay), (change, -change)
 
 
 def ein_of_exp(p: Array) -> Array:
@@ -269,7 +125,7 @@ def normal_density(x: Array) -> Array:
     exp(-x^2 / 2) of the rounded square would lose x^2 / 2 units in the last place. Rounding x to a grid first makes one
     square exact; what is left is small.
     """
-    limit = math.sqrt(-2 * _lowest_exponent(x.dtype))
+    limit = math.sqrt(-2 * lowest_exponent(x.dtype))
     grid = 2.0**20 if precision(x.dtype) == "double" else 2.0**8
     x = jnp.minimum(jnp.abs(x), limit)
     coarse = jnp.round(x * grid) * (1 / grid)

@@ -259,7 +259,7 @@ def test_data_are_cut_in_the_kernel(chains, gpu, interpreted, kernels):
     with pytest.MonkeyPatch.context() as patch:
         kernel = lookups.Lookups._kernel
         patch.setattr(lookups.Lookups, "_kernel", lambda self, *a: seen.append(self) or kernel(self, *a))
-        patch.setattr("inbounds.engine.program.WORTH_UNROLLING", 1)
+        patch.setattr("inbounds.engine.plain.WORTH_UNROLLING", 1)
         run(40, num_chains=chains)
     assert seen
     assert all(len(lookups.sliced) == 3 and not lookups.rows for lookups in seen)

@@ -12,6 +12,7 @@ from numpyro.distributions import constraints
 
 import inbounds as ib
 from inbounds.data.ratings import Ratings
+from inbounds.engine import on
 from inbounds.engine.program import Program
 from inbounds.engine.triton import moves
 from inbounds.engine.triton.moves import Fused, normals
@@ -350,14 +351,14 @@ def test_errors_of_the_model_stay_errors(gpu, interpreted):
 
 
 def test_cpus_have_none():
-    moves.available.cache_clear()
-    assert not moves.available("cpu")
+    assert on("cpu").plug_in() is None
+    assert on("tpu").plug_in() is None
 
 
 def test_they_can_be_turned_off(gpu, interpreted, kernels, monkeypatch):
-    assert moves.available("gpu")
+    assert on("gpu").plug_in() is not None
     monkeypatch.setenv(moves.SWITCH, "0")
-    moves.available.cache_clear()
+    moves.works.cache_clear()
     assert run(10).theta["W"].shape == (1, 1, 90, 20)
     assert kernels == []
 

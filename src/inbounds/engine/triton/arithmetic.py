@@ -14,8 +14,6 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, Primitive
 
-from inbounds.engine.normals import of_two_words
-
 Var: TypeAlias = Any  # of a traced program
 Equation: TypeAlias = Any
 
@@ -58,6 +56,14 @@ def is_reshape(equation: Equation) -> bool:
 def passed(x: jax.Array) -> jax.Array:
     """An array as kernels take it: flat, and without truth values."""
     return x.reshape(-1).astype(np.int32) if x.dtype == bool else x.reshape(-1)
+
+
+def of_two_words(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two normals of 64 random bits, by Box and Muller: cheap where sine and cosine are instructions, dear elsewhere."""
+    uniform = (first.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
+    radius = jnp.sqrt(jnp.abs(-2 * jnp.log(uniform)))
+    angle = lax.bitcast_convert_type(second, np.int32).astype(np.float32) * np.float32(2.0**-31 * math.pi)
+    return radius * jnp.cos(angle), radius * jnp.sin(angle)
 
 
 # -- instructions --------------------------------------------------------------------------------------------------

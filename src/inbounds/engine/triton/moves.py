@@ -35,7 +35,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from inbounds.engine.normals import of_two_words, threefry
+from inbounds.engine.generator import threefry
 from inbounds.engine.triton.arithmetic import (
     LARGEST_INDEX,
     PASSED,
@@ -48,6 +48,7 @@ from inbounds.engine.triton.arithmetic import (
     is_elementwise,
     is_in,
     is_reshape,
+    of_two_words,
     passed,
     settled,
     triton,
@@ -69,12 +70,12 @@ CALLS = {"jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "ch
 
 
 @cache
-def available(platform: str) -> bool:
+def works() -> bool:
     """Whether kernels can be made here: the device is asked, by a small one whose result is known. Not while something is traced."""
     if os.environ.get(SWITCH) == "0":
         return False
-    if INTERPRETED or platform != "gpu":
-        return INTERPRETED
+    if INTERPRETED:
+        return True
     try:
         return _works()
     except Exception:  # another JAX, another GPU: XLA's loop does the same
@@ -85,7 +86,7 @@ def available(platform: str) -> bool:
 def quietly(function: Callable) -> Callable:
     """`function`, which may compile kernels, without the warning of JAX that its Triton backend will be gone some day.
 
-    `available` then says no, until the kernels are written for what takes its place (Mosaic GPU).
+    `works` then says no, until the kernels are written for what takes its place (Mosaic GPU).
     """
 
     @wraps(function)
