@@ -265,11 +265,11 @@ def test_the_command_line_prints_the_checklist_and_fails_where_something_is_a_pr
     from inbounds.cli import app
 
     (tmp_path / "doctored.py").write_text(
-        "import inbounds as ib, numpyro.distributions as dist\n"
+        "import inbounds as ib, jax.numpy as jnp, numpyro.distributions as dist\n"
         "from numpyro.distributions import constraints\n"
         "posterior = ib.Posterior({'x': dist.HalfNormal(1.0)})\n"
         "def bad():\n"
-        "    return ib.Posterior(log_prior=lambda x: -1.2 * ib.transforms.base.jnp.log(x) - x, supports=constraints.positive)\n"
+        "    return ib.Posterior(log_prior=lambda x: -1.2 * jnp.log(x) - x, supports=constraints.positive)\n"
     )
     monkeypatch.chdir(tmp_path)
     runner = testing.CliRunner()

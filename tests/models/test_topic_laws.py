@@ -77,6 +77,7 @@ def quadrature(cells=16, nodes=24):
     return mean, np.sqrt(square - mean**2)
 
 
+@pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")  # each of the many chains is short
 def test_a_tiny_corpus_has_the_posterior_of_quadrature():
     estimator = LDA(2, doc_topic_prior=SURE, topic_word_prior=ETA)
     counts = scipy.sparse.csr_matrix(COUNTS.astype(float))

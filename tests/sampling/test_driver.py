@@ -332,7 +332,7 @@ class TestHealth:
             "`seed` must be a whole number of at least 0; got an array of shape (2,). Give one",
         ),
         ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1; got 0"),
-        ({"batching": "shuffle"}, "Unknown batching 'shuffle'. Known: epochs, replacement"),
+        ({"batching": "shuffle"}, "Unknown batching 'shuffle'. Known: epochs, sweeps, replacement"),
         ({"collect": 3}, "must be a collector"),
         ({"init": {"rate": [1.0, 1.0], "mix": 2.0}}, "'mix' starts at 2.0"),
         ({"init": {"rate": 1.0, "mix": 0.5}}, "'rate' starts with shape (), but its prior has shape"),

@@ -119,13 +119,13 @@ def test_mass_at_a_bound_is_noted_with_its_share():
     posterior = ib.Posterior({"x": dist.Beta(2.0, 2.0), "y": dist.Normal(0.0, 1.0)})
     draws = ib.sample(ib.sgld(posterior), 0.1, 40, num_chains=2, progress=False)
     draws.phi["x"][:, ::4] = 60.0
-    (note,) = draws._at_bounds()
+    (note,) = draws.at_bounds()
     assert "25% for 'x'" in note.text
     below = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 40, progress=False)
-    assert below._at_bounds() == []
+    assert below.at_bounds() == []
     below = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 40, progress=False)
     below.phi["x"][:, :10] = -1e3  # before theta is made from it
-    assert below._at_bounds()[0].section == "bounds"
+    assert below.at_bounds()[0].section == "bounds"
 
 
 @pytest.mark.parametrize(("share", "loud"), [(0.0, None), (0.0099, False), (0.0101, True)])
@@ -149,7 +149,7 @@ def test_every_note_has_a_section_on_the_page():
     on_page = set(re.findall(r"^## (\S+)$", page, re.MULTILINE))
     source = "".join(
         (Path(verdict.__file__).parent / name).read_text()
-        for name in ("verdict.py", "probe.py", "draws.py", "driver.py")
+        for name in ("verdict.py", "probe.py", "draws.py", "driver.py", "leave_one_out.py")
     )
     assert set(re.findall(r'Note\(\s*"([a-z-]+)"', source)) == on_page
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from inbounds.arguments import whole_number
@@ -99,7 +100,10 @@ def infer(
     posterior = posterior_of(model, args, kwargs | (model_kwargs or {}))
     space = Space.of(posterior.supports, transforms)
     folder = None if checkpoint is None else Path(checkpoint.path if isinstance(checkpoint, Checkpoint) else checkpoint)
-    setup = Setup.load(folder, posterior, space.transforms) if resume and folder is not None else None
+    setup = None
+    if resume and folder is not None:
+        like = posterior.start(jax.random.key(seed)) if init is None else init
+        setup = Setup.load(folder, posterior, space.transforms, like)
     found: Found | None = None
     resumed = setup is not None
     if setup is None:

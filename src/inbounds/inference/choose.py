@@ -18,6 +18,7 @@ from inbounds.inference.setup import Setup
 from inbounds.metrics import Dense
 from inbounds.metrics._reference import whitening
 from inbounds.posterior import Posterior
+from inbounds.precision import in_double
 from inbounds.space import Space
 from inbounds.trees import PyTree
 
@@ -108,7 +109,7 @@ def _begin(
         }
         return metric, _dispersed(space, metric, num_chains, generator), choices
     theta = posterior.start(jax.random.key(seed)) if mode is None else mode.theta
-    with jax.enable_x64(True):
+    with in_double():
         phi = jax.tree.map(np.asarray, space.unconstrain(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), theta)))
     size = flat(phi).size
     metric = Dense(phi, np.eye(size), np.eye(size))
@@ -126,7 +127,7 @@ def _dispersed(space: Space, metric: Dense, num_chains: int, generator: np.rando
     z = DISPERSED * generator.normal(size=(num_chains, metric.dimension))
     length = np.linalg.norm(z, axis=1, keepdims=True)
     z *= np.minimum(1, FARTHEST * math.sqrt(metric.dimension) / length)
-    with jax.enable_x64(True):
+    with in_double():
         phi = jax.vmap(lambda one: metric.to_proxy(one))(jnp.asarray(z))
         theta = jax.vmap(space.evaluation_point)(phi)
     return jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)), theta)

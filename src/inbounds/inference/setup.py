@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
+import json
+import zipfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,25 @@ from inbounds.inference.nuts import nuts
 from inbounds.kernels import Kernel
 from inbounds.metrics import Dense
 from inbounds.posterior import Posterior
+from inbounds.precision import in_double
 from inbounds.sampling import Draws, sample
 from inbounds.sampling.conversions import phi_of, theta_of
 from inbounds.trees import PyTree
 
 __all__ = ["Setup"]
 
-FILE = "inference.pickle"
+FILE = "inference.npz"
+WRITTEN_AS_TEXT = (
+    "method",
+    "gradient",
+    "batch_size",
+    "corrects",
+    "step_size",
+    "acceptance",
+    "num_chains",
+    "choices",
+    "costs",
+)
 
 
 @dataclass(frozen=True)
@@ -130,7 +143,7 @@ class Setup:
         factor = np.asarray(self.metric.factor, np.float64)
         _, unravel = flattener(self.metric.center)
         place: Any = flat(self.metric.center) + factor @ center
-        with jax.enable_x64(True):
+        with in_double():
             placed = jax.tree.map(np.asarray, unravel(place))
         inverse = np.linalg.solve(turned, np.asarray(self.metric.inverse, np.float64))
         return replace(self, metric=Dense(placed, factor @ turned, inverse), noise=noise)
@@ -140,21 +153,55 @@ class Setup:
         return replace(self, choices=self.choices | choices)
 
     def save(self, folder: Path) -> None:
-        """Write it down beside the checkpoints: what was compiled, and the posterior, are left out."""
-        parts = {name: value for name, value in vars(self).items() if name not in ("posterior", "transforms")}
+        """Write it down beside the checkpoints, as an npz file without pickle: what was compiled, and the posterior, are left out."""
+        trees_of = {"metric": self.metric, "center": self.center, "starts": self.starts}
+        arrays = {
+            f"{name}.{number}": np.asarray(leaf)
+            for name, tree in trees_of.items()
+            for number, leaf in enumerate(jax.tree.leaves(tree))
+        }
+        if self.noise is not None:
+            arrays["noise.covariance"] = self.noise.covariance
+        words = {name: getattr(self, name) for name in WRITTEN_AS_TEXT} | {
+            "largest": None if self.noise is None else self.noise.largest
+        }
         folder.mkdir(parents=True, exist_ok=True)
         partial_ = folder / f"{FILE}.partial"
-        partial_.write_bytes(pickle.dumps(jax.tree.map(np.asarray, {"metric": parts.pop("metric")}) | {"rest": parts}))
+        with partial_.open("wb") as file:
+            np.savez(file, words=np.frombuffer(json.dumps(words).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
         partial_.replace(folder / FILE)
 
     @classmethod
-    def load(cls, folder: Path, posterior: Posterior, transforms: PyTree) -> Setup | None:
-        """The one of an earlier run; None where there is none."""
+    def load(cls, folder: Path, posterior: Posterior, transforms: PyTree, theta: PyTree) -> Setup | None:
+        """The one of an earlier run; None where there is none. `theta` has the structure of a point."""
         file = folder / FILE
         if not file.exists():
             return None
-        found = pickle.loads(file.read_bytes())
-        return cls(posterior=posterior, transforms=transforms, metric=found["metric"], **found["rest"])
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                words = json.loads(bytes(stored["words"]))
+                arrays = {name: stored[name] for name in stored.files if name != "words"}
+            structure: Any = jax.tree.structure(theta)
+
+            def tree(name: str, structure: Any) -> PyTree:
+                leaves = [arrays[f"{name}.{number}"] for number in range(structure.num_leaves)]
+                return jax.tree.unflatten(structure, leaves)
+
+            point = jax.tree.unflatten(structure, [0] * structure.num_leaves)
+            largest = words.pop("largest")
+            return cls(
+                posterior=posterior,
+                transforms=transforms,
+                metric=tree("metric", jax.tree.structure(Dense(point, 0, 0))),
+                center=tree("center", structure) if "center.0" in arrays else None,
+                starts=tree("starts", structure),
+                noise=None if largest is None else RowNoise(arrays["noise.covariance"], largest),
+                **words,
+            )
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"{file} cannot be read as what a run of ib.infer left there: {error}. Give another `checkpoint` folder, or leave `resume` out."
+            ) from error
 
 
 def coarse_theta(draws: Draws) -> PyTree:

@@ -145,7 +145,7 @@ def distance(phi: PyTree, center: PyTree) -> jax.Array:
 def is_same(metric: Any, other: Any) -> bool:
     """Whether two metrics have the same centre and the same L L^T, up to rounding: by what they do to a few random vectors."""
     rng = np.random.default_rng(0)
-    with jax.enable_x64(True):
+    with in_double():
         center = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), metric.center)
         apart = flat(metric.from_proxy(other.center)) - flat(metric.from_proxy(center))
         if not np.max(np.abs(apart)) <= SAME:
