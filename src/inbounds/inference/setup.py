@@ -23,6 +23,7 @@ from inbounds.posterior import Posterior
 from inbounds.precision import in_double
 from inbounds.sampling import Draws, sample
 from inbounds.sampling.conversions import phi_of, theta_of
+from inbounds.sampling.driver import Starts
 from inbounds.trees import PyTree
 
 __all__ = ["Setup"]
@@ -109,7 +110,7 @@ class Setup:
         rows = self.posterior.num_data
         own = self.posterior.makes_minibatches
         size = None if own or self.posterior.data is None else (rows if self.whole else 2 * self.batch_size)  # type: ignore[operator]
-        options = {"progress": False, "on_failure": "continue", "init": self.starts} | options
+        options = {"progress": False, "on_failure": "continue", "init": Starts(self.starts)} | options
         return sample(
             self.kernel(),
             self.step_size,

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -193,6 +193,16 @@ def sample(
     if until is None and (text := run.judge(draws)):
         warnings.warn(text, verdict.UntrustworthyWarning, stacklevel=2)
     return draws
+
+
+class Starts(NamedTuple):
+    """A start for each chain, where the posterior does not say of which shape one start is.
+
+    Args:
+        theta: leading axis = chain.
+    """
+
+    theta: PyTree
 
 
 class Stop(Protocol):
@@ -634,8 +644,8 @@ def _starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray, layou
 def _given_starts(kernel: Kernel, init: Any, num_chains: int, words: np.ndarray) -> PyTree:
     if _is_function(init):
         starts = kernel.posterior.compiled.of(_draw_starts, init, num_chains)(words)
-    elif _has_chain_axis(kernel, init, num_chains):
-        starts = as_parameters(init)
+    elif isinstance(init, Starts) or _has_chain_axis(kernel, init, num_chains):
+        starts = as_parameters(init.theta if isinstance(init, Starts) else init)
     else:
         one = as_parameters(init)
         _check_shapes(kernel, one, 0)
