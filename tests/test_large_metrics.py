@@ -1,5 +1,6 @@
 """Metrics for what has too many dimensions for a dense one: a few directions, or a block for each row of a table."""
 
+import tracemalloc
 from functools import lru_cache
 
 import jax
@@ -127,6 +128,26 @@ def test_blocks_make_each_row_and_what_is_global_round():
     # A curvature beyond 1 is what rows and globals say of each other.
     assert np.linalg.eigvalsh(white)[-1] < 2
     assert [factor.shape for factor in metric.factors] == [(16, 3, 3), (1, 2, 2)]
+
+
+def test_a_few_directions_hold_no_more_than_three_vectors_for_each_of_them():
+    """What NumPy holds at most: the vectors that are kept are turned in the memory of the 3 rank that were made."""
+    size, rank, rows = 50_000, 8, 4_000
+    rng = np.random.default_rng(0)
+    data = {"i": rng.integers(0, size, (rows, 4)), "x": rng.normal(size=(rows, 4)).astype(np.float32)}
+    posterior = ib.Posterior(
+        {"w": dist.Normal(0.0, 1.0).expand([size])},
+        lambda t, batch: -0.5 * jnp.square(1 - jnp.sum(t["w"][batch["i"]] * batch["x"], axis=1)),
+        data,
+    )
+    center = {"w": np.zeros(size, np.float32)}
+    ib.metrics.low_rank(posterior, center, rank=1)  # compiles
+    tracemalloc.start()
+    metric = ib.metrics.low_rank(posterior, center, rank=rank)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most / (8 * size) < 3 * rank + 10
+    np.testing.assert_allclose(metric.vectors.T @ metric.vectors, np.eye(rank), atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["low rank", "per row"])

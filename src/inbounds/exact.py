@@ -213,8 +213,12 @@ def _products(terms: Callable, theta: jax.Array, vectors: jax.Array) -> jax.Arra
 
 def _squares(terms: Callable, theta: jax.Array, signs: jax.Array) -> jax.Array:
     found, pull = jax.vjp(terms, theta)
-    sums = jax.vmap(lambda of_rows: pull(of_rows)[0])(signs[:, : len(found)])
-    return jnp.mean(jnp.square(sums), axis=0)
+
+    def add(total, of_rows):  # one after the other: each has the size of theta
+        return total + jnp.square(pull(of_rows)[0]), None
+
+    total, _ = jax.lax.scan(add, jnp.zeros_like(theta), signs[:, : len(found)])
+    return total / len(signs)
 
 
 def _summed(terms: Callable) -> Callable:

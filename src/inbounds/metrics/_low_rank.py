@@ -16,6 +16,7 @@ from inbounds.space import Space
 from inbounds.trees import PyTree
 
 PROBES = 10  # sums with random signs that the scales are measured with
+TURNED = 2**12  # coordinates at once
 CONVERGED = 1e-2  # relative error of a curvature at which its direction is as good as found
 
 
@@ -68,9 +69,10 @@ def low_rank(posterior: Posterior, center: PyTree, *, rank: int, transforms: PyT
     r"""The metric of the posterior's Gaussian approximation at `center`, as a diagonal and `rank` directions.
 
     The directions are those in which the scaled Hessian differs most from the rest, flat ones and steep ones, by Lanczos iterations with
-    products of the Hessian and a vector. There are at most 3 `rank` of these. A product takes all the data, in slices, in double
-    precision. Passes over the data: one for the gradient, one for the scales (10 vectors), and one for each iteration, so at most 3 `rank` + 2.
-    What it holds is 3 `rank` vectors of doubles. In z the largest curvature is about 1.
+    products of the Hessian and a vector: at most 3 `rank` of these, and 10 vectors for the scales. A product takes all the data, in slices,
+    in double precision. Passes over the data: one for the gradient, one for the scales, and one for each iteration, so at most
+    3 `rank` + 2. What it holds is 3 `rank` vectors of doubles and some 20 more, up to a million dimensions and beyond. In z the largest
+    curvature is about 1.
 
     The gradient's noise is not diagonal in z, so kernels refuse to correct for it: take `ib.gradients.taylor` or `control_variate`,
     which leave little, or a larger batch.
@@ -99,7 +101,7 @@ def low_rank(posterior: Posterior, center: PyTree, *, rank: int, transforms: PyT
     def scaled(vector: np.ndarray) -> np.ndarray:
         return scales * reference.products((scales * vector)[None])[0]
 
-    found = _extremes(scaled, np.random.default_rng(seed).normal(size=size), rank, min(3 * rank, size))
+    found = _extremes(scaled, size, np.random.default_rng(seed), rank, min(3 * rank, size))
     if min(found.curvatures.min(initial=found.rest), found.rest) <= 0:
         flattest = scales * found.vectors[:, np.argmin(found.curvatures)] if len(found.curvatures) else scales
         raise ValueError(
@@ -136,28 +138,40 @@ def _scales(reference: Reference, seed: int) -> np.ndarray:
     return 1 / np.sqrt(diagonal)
 
 
-def _extremes(product: Any, start: np.ndarray, rank: int, most: int) -> _Extremes:
+def _extremes(product: Any, size: int, generator: np.random.Generator, rank: int, most: int) -> _Extremes:
     """By Lanczos iterations with full orthogonalisation, until the directions are found or `most` products are made."""
-    basis = [start / np.linalg.norm(start)]
+    basis = np.empty((most, size))  # no page of it is used before a vector is written there
+    basis[0] = generator.normal(size=size)
+    basis[0] /= np.linalg.norm(basis[0])
     diagonal: list[float] = []
     beside: list[float] = []
     while True:
-        moved = product(basis[-1])
-        diagonal.append(float(moved @ basis[-1]))
-        matrix = np.array(basis)
+        count = len(diagonal) + 1
+        moved = product(basis[count - 1])
+        diagonal.append(float(moved @ basis[count - 1]))
         for _ in range(2):  # once leaves what rounding left
-            moved = moved - matrix.T @ (matrix @ moved)
+            moved -= (basis[:count] @ moved) @ basis[:count]
         left = float(np.linalg.norm(moved))
         tridiagonal = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
         values, vectors = np.linalg.eigh(tridiagonal)
         ended = left <= 1e-10 * np.max(np.abs(values))  # the start lies in as many directions as there are curvatures
-        chosen, rest = _apart(values, rank, complete=len(basis) == start.size)
+        chosen, rest = _apart(values, rank, complete=count == size)
         residuals = left * np.abs(vectors[-1])[chosen]
-        found = len(basis) > rank + 1 and np.all(residuals <= CONVERGED * np.abs(values[chosen]))
-        if ended or found or len(basis) >= most:
-            return _Extremes(values[chosen], matrix.T @ vectors[:, chosen], rest)
+        found = count > rank + 1 and np.all(residuals <= CONVERGED * np.abs(values[chosen]))
+        if ended or found or count >= most:
+            return _Extremes(values[chosen], _turned(basis, vectors[:, chosen]), rest)
         beside.append(left)
-        basis.append(moved / left)
+        basis[count] = moved / left
+
+
+def _turned(basis: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The first rows of `basis` times `vectors`, one column each, in the memory of `basis`: a second one may not fit."""
+    used, kept = vectors.shape
+    for start in range(0, basis.shape[1], TURNED):
+        part = basis[:used, start : start + TURNED]
+        basis[:kept, start : start + TURNED] = vectors.T @ part
+    basis.resize((kept, basis.shape[1]), refcheck=False)
+    return basis.T
 
 
 def _apart(values: np.ndarray, rank: int, complete: bool) -> tuple[np.ndarray, float]:

@@ -56,8 +56,10 @@ class Reference:
         show the rest, exactly where it is diagonal.
         """
         squares = self._likelihood.squares(flat(self.theta), probes, seed)
-        signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(probes, self.dimension))
-        rest = np.mean(signs * self._with_the_rest(signs, np.zeros((probes, squares.size))), axis=0)
+        generator, rest = np.random.default_rng(seed), np.zeros(self.dimension)
+        for _ in range(probes):  # one after the other: each has the size of theta
+            signs = generator.choice([-1.0, 1.0], size=(1, self.dimension))
+            rest += (signs * self._with_the_rest(signs, np.zeros((1, squares.size))))[0] / probes
         with in_double():
             pulled = self.space.pull_back_variance(self.phi, trees.cut_like(self.theta, jnp.asarray(squares)))
         return flat(pulled) + np.abs(rest)
