@@ -117,6 +117,22 @@ def test_a_preconditioner_counts():
 
 
 @short
+def test_a_metric_of_a_block_per_row_counts():
+    generator = np.random.default_rng(0)
+    group = np.arange(600) % 6
+    data = {"group": group, "y": (0.5 * group + generator.normal(size=600)).astype(np.float32)}
+    posterior = ib.Posterior(
+        {"a": dist.Normal(0.0, 10.0).expand([6])},
+        lambda theta, batch: -0.5 * jnp.square(batch["y"] - theta["a"][batch["group"]]),
+        data,
+    )
+    center = {"a": np.asarray([data["y"][group == i].mean() for i in range(6)])}
+    kernel = ib.sgld(posterior, metric=ib.metrics.per_row(posterior, center, ["a"]))
+    draws = [ib.sample(kernel, size, 2_000, burn_in=100, init=center, progress=False) for size in (0.1, 1.0)]
+    assert [[note.section for note in run.of_steps] for run in draws] == [[], ["step-size"]]
+
+
+@short
 def test_scales_that_were_frozen_on_the_way_are_noted():
     adaptive = ib.preconditioners.rmsprop(20)
     far = {"w": MODE + np.float32(5.0)}

@@ -23,6 +23,7 @@ from inbounds.precision import in_double
 from inbounds.preconditioners import OneStepLate, RMSprop
 from inbounds.sampling.summary import labels
 from inbounds.sampling.verdict import Note, listed
+from inbounds.space import Space
 from inbounds.trees import PyTree, variable_name
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Effort(NamedTuple):
 
 
 EFFORTS = (Effort(8, 4, 24), Effort(4, 1, 12))  # few, since each is compiled
+
+Linear = tuple[np.ndarray, np.ndarray]  # c and L of a metric
 
 VIRIAL = Effort(64, 0, 4)
 MOST_VIRIAL = 2.0  # of a law that is 1; draws and noise are few
@@ -94,14 +97,15 @@ def of_steps(program: Program, feed: Any, keys: Keys, draws: Draws, step_size: f
         for label in labels(variable_name(path), leaf.shape[2:])
     ]
     try:
-        found = _measure(program, feed, keys, draws, effort)
+        linear = linear_part(program.kernel.space, _moving_like(program, draws))
+        found = _measure(program, feed, keys, draws, effort, linear)
         if not all(np.isfinite(x).all() for x in found):
             return [_unknown("curvature or gradients at its draws are not finite")]
         if np.linalg.eigvalsh(found.hessian)[0] <= 0:
             return _noisier_than_the_kernel(program, names, found, step_size) or _spread_too_far(
-                program, feed, keys, draws, names
+                program, feed, keys, draws, names, linear
             )
-        return _frozen_too_early(program, names, found) + _judged(program, names, found, step_size)
+        return _frozen_too_early(program, names, found) + _judged(program, names, found, step_size, linear)
     except Exception as error:  # the draws must not be lost; but nobody expects this, so it is said aloud
         return [_unknown(f"their judgement failed, please report it: {type(error).__name__}: {error}"[:400], loud=True)]
 
@@ -142,10 +146,10 @@ def _batch_shapes(program: Program) -> PyTree:
     return None if size is None else jax.ShapeDtypeStruct((size,), np.float32)
 
 
-def _measure(program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effort) -> Local:
+def _measure(program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effort, linear: Linear | None) -> Local:
     """Gradients at a few draws, and a little to both sides of them along every coordinate, on the same minibatches."""
     points, slopes, gradients = effort
-    phi, spread = _moving(program, *_some_draws(draws, points))
+    phi, spread = _moving(linear, *_some_draws(draws, points))
     dimension = phi.shape[1]
     reach = np.maximum(REACH * spread, 1e-3 * np.maximum(np.abs(phi).max(axis=0), 1e-3)).astype(phi.dtype)
     # Jobs, axes (point, minibatch, coordinate, side); then those at the points themselves.
@@ -170,8 +174,7 @@ def _drifts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """What `_look` finds, the state of each chain serving its own draws: those of the place `which` among `_some_draws`."""
     inner = (draws.state.estimator.own, draws.state.preconditioner)
-    state = jax.tree.map(lambda leaf: leaf[0], draws.state)
-    like = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), program.kernel.moving(state))
+    like = _moving_like(program, draws)
     step_size = np.asarray(draws.stats["step_size"][0, -1], where.dtype)
     words = np.asarray(jax.device_get(keys.batch))[0]
     look = program.kernel.posterior.compiled.of(_look, program)
@@ -194,9 +197,14 @@ def _some_draws(draws: Draws, points: int) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(flat, axis=1), np.concatenate(spread)
 
 
-def _moving(program: Program, phi: np.ndarray, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _moving_like(program: Program, draws: Draws) -> PyTree:
+    """Zeros with the shapes of what one chain moves."""
+    state = jax.tree.map(lambda leaf: leaf[0], draws.state)
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), program.kernel.moving(state))
+
+
+def _moving(linear: Linear | None, phi: np.ndarray, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same places, and the sds there, of what the kernel moves."""
-    linear = _linear(program)
     if linear is None:
         return phi, spread
     center, factor = linear
@@ -204,16 +212,16 @@ def _moving(program: Program, phi: np.ndarray, spread: np.ndarray) -> tuple[np.n
     return moved, np.ones_like(spread)
 
 
-def _linear(program: Program) -> tuple[np.ndarray, np.ndarray] | None:
-    """c and L of the kernel's metric, flat; None without one."""
-    space = program.kernel.space
+def linear_part(space: Space, z_like: PyTree) -> Linear | None:
+    """c and L of the metric of a space, flat; None without one. `z_like` has the shapes of what is moved."""
     if space.of_proxy is space:
         return None
+    dimension = trees.size(z_like)
     with in_double():
-        to_proxy = jax.vmap(lambda z: _flat(space.proxy(z)))
-        zero = jnp.zeros((1, program.dimension), jnp.float64)
+        to_proxy = jax.vmap(lambda z: _flat(space.proxy(trees.cut_like(z_like, z))))
+        zero = jnp.zeros((1, dimension), jnp.float64)
         center = np.asarray(to_proxy(zero)[0])
-        factor = np.asarray(to_proxy(jnp.eye(program.dimension, dtype=jnp.float64))) - center
+        factor = np.asarray(to_proxy(jnp.eye(dimension, dtype=jnp.float64))) - center
     return center, factor.T
 
 
@@ -256,11 +264,11 @@ def _batches_per_epoch(program: Program) -> int:
 # -- what follows -------------------------------------------------------------------------------------------------
 
 
-def _judged(program: Program, names: list[str], found: Local, step_size: float) -> list[Note]:
+def _judged(program: Program, names: list[str], found: Local, step_size: float, linear: Linear | None) -> list[Note]:
     from inbounds.diagnostics.prediction import UnstableError, predict
 
     kernel = program.kernel
-    hessian, linear = found.hessian, _linear(program)
+    hessian = found.hessian
     reasons: list[str] = []
 
     def errors(size: float, noise: np.ndarray) -> np.ndarray | None:
@@ -344,9 +352,11 @@ def _noisier_than_the_kernel(program: Program, names: list[str], found: Local, s
     ]
 
 
-def _spread_too_far(program: Program, feed: Any, keys: Keys, draws: Draws, names: list[str]) -> list[Note]:
+def _spread_too_far(
+    program: Program, feed: Any, keys: Keys, draws: Draws, names: list[str], linear: Linear | None
+) -> list[Note]:
     """Where no Gaussian is like the posterior: E[-(phi - mean) G] is the temperature for every law, and more for draws that are too wide."""
-    phi, _ = _moving(program, *_some_draws(draws, VIRIAL.points))
+    phi, _ = _moving(linear, *_some_draws(draws, VIRIAL.points))
     at, on = (x.ravel() for x in np.indices((VIRIAL.points, VIRIAL.gradients)))
     drift, _ = _drifts(program, feed, keys, draws, phi[at], at * VIRIAL.gradients + on, at)
     drift = drift.reshape(VIRIAL.points, VIRIAL.gradients, -1).mean(axis=1)
