@@ -411,9 +411,9 @@ def test_all_the_data_have_no_noise_to_correct_for():
 
 @pytest.mark.parametrize("kernel", [ib.sgnht, lambda posterior: ib.sgld(posterior, noise_correction=1.0)])
 def test_no_batch_size_means_all_the_data_for_every_kernel(kernel):
-    size, batching = driver._minibatches(kernel(counts()), None, None)
+    size, batching = driver.minibatches_of(kernel(counts()), None, None)
     assert (size, batching) == (None, "epochs")
-    assert driver._minibatches(kernel(counts()), 10, None) == (10, "replacement")
+    assert driver.minibatches_of(kernel(counts()), 10, None) == (10, "replacement")
 
 
 @pytest.mark.parametrize("given", [{"batch_size": 5}, {"batching": "epochs"}])

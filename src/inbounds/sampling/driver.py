@@ -149,7 +149,7 @@ def sample(
     collector = as_collector(collect)
     starts = _starts(kernel, init, num_chains, start_words, layout)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), starts)
-    wanted = _minibatches(kernel, batch_size, batching)
+    wanted = minibatches_of(kernel, batch_size, batching)
     if layout is not None:
         source = layout.source(posterior, *wanted, one)
     else:
@@ -527,7 +527,7 @@ def _throws(on_failure: str) -> bool:
     return on_failure == "raise"
 
 
-def _minibatches(kernel: Kernel, batch_size: int | None, batching: str | None) -> tuple[int | None, str]:
+def minibatches_of(kernel: Kernel, batch_size: int | None, batching: str | None) -> tuple[int | None, str]:
     """How many rows a minibatch has (None: all of them), and how it comes by them."""
     data, rows = kernel.posterior.data, kernel.posterior.num_data
     if data is not None and is_source(data) and not is_stream(data) and not (batch_size is None and batching is None):
