@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -24,7 +25,7 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
         return int(value)
     got = repr(value)
-    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         got = f"a JAX random key. Give the number that keys are made from, as in {name}=0"
     elif isinstance(value, jax.Array | np.ndarray):
         got = f"an array of shape {value.shape}. Give one number of Python, as in {name}={least}"

@@ -37,7 +37,8 @@ class Curvature(NamedTuple):
             _, gradient, hessian = Likelihood.of(posterior, theta).expansion(here)
             kept = (posterior.version, here, cls(gradient, hessian))
             posterior.compiled.curvature = kept
-        return kept[2]
+        found: Curvature = kept[2]
+        return found
 
 
 class Part(NamedTuple):
@@ -65,7 +66,7 @@ class Likelihood:
     def __init__(self, posterior: Posterior, theta: PyTree):
         self.posterior = posterior
         self.dimension, self.unravel = flattener(theta)
-        self._compiled: dict[str, Callable] = {}
+        self._compiled: dict[str, Callable[..., Any]] = {}
 
     @classmethod
     def of(cls, posterior: Posterior, theta: PyTree) -> Likelihood:
@@ -74,7 +75,8 @@ class Likelihood:
         kept = posterior.compiled.likelihood
         if kept is None or kept[0] != shapes:
             kept = posterior.compiled.likelihood = (shapes, cls(posterior, theta))
-        return kept[1]
+        found: Likelihood = kept[1]
+        return found
 
     def part(self, size: int, seed: int = 0) -> Part:
         """So many rows, picked at random."""
@@ -98,7 +100,9 @@ class Likelihood:
 
     def products(self, theta: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """The Hessian at a flat theta times each row of `vectors`: one pass over the data for all of them."""
-        return self._sum("products", _products, theta, np.asarray(vectors, np.float64), columns=len(vectors))
+        return np.asarray(
+            self._sum("products", _products, theta, np.asarray(vectors, np.float64), columns=len(vectors))
+        )
 
     @property
     def _narrow(self) -> bool:
@@ -112,10 +116,10 @@ class Likelihood:
         A slice shows it by so many sums of its rows with random signs: no gradient of a single row is made.
         """
         signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(probes, 8 * MOST_ROWS))
-        return self._sum("squares", _squares, theta, signs, columns=probes)
+        return np.asarray(self._sum("squares", _squares, theta, signs, columns=probes))
 
     def _sum(
-        self, name: str, function: Callable, *arguments: np.ndarray, columns: int, part: Part | None = None
+        self, name: str, function: Callable[..., Any], *arguments: np.ndarray, columns: int, part: Part | None = None
     ) -> Any:
         """`function(log likelihoods of the rows of a slice, *arguments)`, summed over all slices."""
         likelihood = self.posterior.log_likelihood
@@ -126,10 +130,10 @@ class Likelihood:
 
             if name not in self._compiled:
 
-                def of_slice(arguments, rows, weights):
+                def of_slice(arguments: tuple[jax.Array, ...], rows: PyTree, weights: jax.Array) -> PyTree:
                     rows = jax.tree.map(_in_double, rows)
 
-                    def terms(theta):
+                    def terms(theta: jax.Array) -> jax.Array:
                         of_rows = likelihood(self.unravel(theta), rows)
                         return jnp.where(weights > 0, of_rows, 0.0).astype(jnp.float64)
 
@@ -192,34 +196,37 @@ def flat(tree: PyTree) -> np.ndarray:
 
 # Functions of the log likelihoods of some rows, themselves a function of a flat theta.
 
+Terms = Callable[[jax.Array], jax.Array]
 
-def _value_and_gradient(terms: Callable, theta: jax.Array) -> tuple[jax.Array, jax.Array]:
+
+def _value_and_gradient(terms: Terms, theta: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jax.value_and_grad(_summed(terms))(theta)
 
 
-def _expansion(terms: Callable, theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _expansion(terms: Terms, theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     value, gradient = _value_and_gradient(terms, theta)
     return value, gradient, _products(terms, theta, jnp.eye(theta.size))
 
 
-def _products(terms: Callable, theta: jax.Array, vectors: jax.Array) -> jax.Array:
-    def product(vector):
-        return jax.jvp(jax.grad(_summed(terms)), (theta,), (vector,))[1]
+def _products(terms: Terms, theta: jax.Array, vectors: jax.Array) -> jax.Array:
+    def product(vector: jax.Array) -> jax.Array:
+        _, turned = jax.jvp(jax.grad(_summed(terms)), (theta,), (vector,))
+        return jnp.asarray(turned)
 
     if len(vectors) <= COLUMNS:
         return jax.vmap(product)(vectors)
-    return jax.lax.map(product, vectors, batch_size=COLUMNS)
+    return jnp.asarray(jax.lax.map(product, vectors, batch_size=COLUMNS))
 
 
-def _squares(terms: Callable, theta: jax.Array, signs: jax.Array) -> jax.Array:
+def _squares(terms: Terms, theta: jax.Array, signs: jax.Array) -> jax.Array:
     found, pull = jax.vjp(terms, theta)
 
-    def add(total, of_rows):  # one after the other: each has the size of theta
+    def add(total: Any, of_rows: Any) -> Any:  # one after the other: each has the size of theta
         return total + jnp.square(pull(of_rows)[0]), None
 
     total, _ = jax.lax.scan(add, jnp.zeros_like(theta), signs[:, : len(found)])
     return total / len(signs)
 
 
-def _summed(terms: Callable) -> Callable:
+def _summed(terms: Terms) -> Terms:
     return lambda theta: jnp.sum(terms(theta))

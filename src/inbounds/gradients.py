@@ -144,7 +144,8 @@ class _Minibatch:
         return jnp.sum(terms) * _scale(self.posterior, terms.shape[0])
 
     def _previous(self, state: Any) -> Previous:
-        return state
+        previous: Previous = state
+        return previous
 
     def _with_previous(self, state: Any, now: Previous) -> Any:
         return now
@@ -204,7 +205,7 @@ class _Minibatch:
         prior = jax.grad(self.posterior.log_prior)(theta)
         return jax.tree.map(jnp.add, prior, likelihood[0]), *likelihood[1:]
 
-    def _own_likelihood(self, variance: str | None, theta: PyTree, rows: PyTree, weights: jax.Array) -> tuple:
+    def _own_likelihood(self, variance: str | None, theta: PyTree, rows: PyTree, weights: jax.Array) -> tuple[Any, ...]:
         """One device's part of the likelihood's gradient, and of its differences."""
         likelihood = self.posterior.log_likelihood
         assert likelihood is not None
@@ -219,19 +220,20 @@ class _Minibatch:
         terms, pull = jax.vjp(lambda x: likelihood(x, rows), theta)
         weights = weights.astype(terms.dtype)
         if variance is None:
-            return pull(weights)
+            (value,) = pull(weights)
+            return (value,)
         (pair,) = jax.vmap(pull)(jnp.stack([weights, weights * _half_signs(total, terms.dtype)]))
         return jax.tree.map(lambda g: g[0], pair), jax.tree.map(lambda g: g[1:], pair)
 
     def _own_gradient(
         self, num_data: int, variance: str | None, theta: PyTree, rows: PyTree, weights: jax.Array
-    ) -> tuple:
+    ) -> tuple[Any, ...]:
         """One device's part of the user's own gradient: each estimate counts by the share of the data behind it."""
         share = (jnp.sum(weights) / num_data).astype(jax.tree.leaves(theta)[0].dtype)
-        parts: tuple = (self.gradient(None, theta, rows),)
+        parts: tuple[Any, ...] = (self.gradient(None, theta, rows),)
         if variance is not None:
             parts = (self._halves if variance == "halves" else self._per_example)(None, theta, rows)
-        return jax.tree.map(lambda g: share * g, parts)
+        return tuple(jax.tree.map(lambda g: share * g, part) for part in parts)
 
 
 class Centred(NamedTuple):
@@ -332,9 +334,9 @@ class _Taylor(_Minibatch):
         prior = jax.grad(self.posterior.log_prior)(theta)
         here = jax.grad(self._scaled_likelihood)(theta, batch)
 
-        def expanded(x):
+        def expanded(x: PyTree) -> jax.Array:
             value, slope = jax.jvp(lambda x: self._scaled_likelihood(x, batch), (x,), (moved,))
-            return value + slope
+            return jnp.add(value, slope)
 
         # Gradient and product with the Hessian in one: their backward pass is the same.
         there = jax.grad(expanded)(state.center)
@@ -369,11 +371,11 @@ def _factored(hessian: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
 def _register(kind: type, arrays: tuple[str, ...]) -> None:
     """Let JAX take estimators apart: `arrays` are arguments of what is compiled for a kernel, the rest is part of it."""
 
-    def flatten(estimator: Any) -> tuple[tuple, tuple]:
+    def flatten(estimator: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         rest = tuple((name, value) for name, value in sorted(vars(estimator).items()) if name not in arrays)
         return tuple(getattr(estimator, name) for name in arrays), rest
 
-    def unflatten(rest: tuple, values: Any) -> Any:
+    def unflatten(rest: tuple[Any, ...], values: Any) -> Any:
         estimator: Any = object.__new__(kind)
         vars(estimator).update(dict(rest), **dict(zip(arrays, values, strict=True)))
         return estimator
@@ -586,7 +588,7 @@ def full_likelihood_gradient(posterior: Posterior, theta: PyTree, rows: int = 8_
     data = posterior.placed_data
     sums = jax.tree.map(jnp.zeros_like, theta)
 
-    def add(carry, index):
+    def add(carry: PyTree, index: jax.Array) -> tuple[PyTree, None]:
         batch = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, index * rows, rows), data)
         return jax.tree.map(jnp.add, carry, gradient(theta, batch)), None
 

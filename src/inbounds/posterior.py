@@ -189,7 +189,9 @@ class Posterior:
             return self._log_prior(theta)
         if self.priors is None:
             return jnp.zeros(())
-        terms: list[Any] = jax.tree.leaves(jax.tree.map(_log_density, self.priors, theta, is_leaf=is_distribution))
+        terms: list[jax.Array] = jax.tree.leaves(
+            jax.tree.map(_log_density, self.priors, theta, is_leaf=is_distribution)
+        )
         return sum(terms[1:], terms[0])
 
     def log_density(self, theta: PyTree, rows: PyTree = None) -> jax.Array:
@@ -323,7 +325,7 @@ def support_name(support: constraints.Constraint) -> str:
     return f"({ends[0]}, {ends[1]})"
 
 
-def _names(tree: PyTree) -> list:
+def _names(tree: PyTree) -> list[Any]:
     """What the parts of theta or of a batch are called, where they have names."""
     if isinstance(tree, Mapping):
         return list(tree)
@@ -333,7 +335,7 @@ def _names(tree: PyTree) -> list:
 def _unknown(what: str, wanted: Any, theta: PyTree, batch: PyTree) -> str:
     """An error about a name that neither theta nor the batch has, or has otherwise."""
 
-    def described(tree):
+    def described(tree: PyTree) -> str:
         names = _names(tree)
         if names:
             return ", ".join(map(repr, names))
@@ -386,7 +388,7 @@ MOST_ON_HOST = (
     2**20
 )  # numbers of a start that is drawn on the host: XLA's Gamma and its sort take minutes where NumPy takes seconds
 # Priors that NumPy draws from: (generator, prior, shape) -> draws.
-ON_HOST: dict[type, Callable[[np.random.Generator, Any, tuple], np.ndarray]] = {
+ON_HOST: dict[type, Callable[[np.random.Generator, Any, tuple[Any, ...]], np.ndarray]] = {
     dist.Beta: lambda g, p, shape: g.beta(p.concentration1, p.concentration0, shape),
     dist.Cauchy: lambda g, p, shape: p.loc + p.scale * g.standard_cauchy(shape),
     dist.Exponential: lambda g, p, shape: g.standard_exponential(shape) / p.rate,
@@ -434,7 +436,7 @@ def _moderate_draw_on_host(generator: np.random.Generator, prior: dist.Distribut
     dtype = jax.dtypes.canonicalize_dtype(float)
     lower, upper = lower.astype(dtype), upper.astype(dtype)
     inside = np.clip(np.nan_to_num(middle), least, most).astype(dtype)
-    return np.clip(inside, np.nextafter(lower, upper), np.nextafter(upper, lower))
+    return np.asarray(np.clip(inside, np.nextafter(lower, upper), np.nextafter(upper, lower)))
 
 
 def _moderate_draw(key: jax.Array, prior: dist.Distribution) -> jax.Array:
@@ -448,13 +450,16 @@ def _moderate_draw(key: jax.Array, prior: dist.Distribution) -> jax.Array:
 def middle_of_draws(transform: Any, draws: Any) -> jax.Array:
     """The middle of a few draws of theta (leading axis), coordinate by coordinate in proxy space."""
     proxies = transform.inv(draws)
-    return transform(jnp.median(jnp.nan_to_num(proxies, posinf=30.0, neginf=-30.0).clip(-30.0, 30.0), axis=0))
+    middle: jax.Array = transform(
+        jnp.median(jnp.nan_to_num(proxies, posinf=30.0, neginf=-30.0).clip(-30.0, 30.0), axis=0)
+    )
+    return middle
 
 
 def _middle(support: constraints.Constraint) -> jax.Array:
     if tf.is_vector(support):
         raise ValueError(f"The shape of a variable in {support} is not known from its support: give `init`.")
-    return tf.default(support)(jnp.zeros(()))
+    return jnp.asarray(tf.default(support)(jnp.zeros(())))
 
 
 def _shapes(tree: PyTree) -> str:

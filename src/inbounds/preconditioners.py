@@ -98,6 +98,10 @@ class Conditional:
         return spread(self.scale(theta), drift, "What a preconditioner makes of theta"), None
 
 
+PreconditionerLike = Preconditioner | PyTree | Callable[[PyTree], PyTree] | None
+"""What kernels take: None, a tree of positive scales, a function of theta that makes one, or a preconditioner."""
+
+
 class RMSpropState(NamedTuple):
     steps: jax.Array
     square: PyTree
@@ -147,7 +151,7 @@ class RMSprop:
         Of one chain, or of many with a leading axis, once they have adapted: `moved(draws.state.preconditioner)`.
         """
 
-        def of_one(state):
+        def of_one(state: RMSpropState) -> PyTree:
             return jax.tree.map(jnp.divide, self._scale(state.square, state.steps, state.limit), state.halfway)
 
         for _ in range(state.steps.ndim):
@@ -264,7 +268,8 @@ def as_preconditioner(preconditioner: Any) -> Preconditioner:
     if preconditioner is None:
         return NoPreconditioner()
     if hasattr(preconditioner, "update") and hasattr(preconditioner, "adapt_steps"):
-        return preconditioner
+        made: Preconditioner = preconditioner
+        return made
     if isinstance(preconditioner, str):
         raise ValueError(
             f"Unknown preconditioner {preconditioner!r}. Give a tree of positive scales or "

@@ -50,7 +50,10 @@ class Recipe:
         """The arguments with other arrays in the place of theirs."""
         _, rest, treedef = self._parts
         given = iter(arrays)
-        return jax.tree.unflatten(treedef, [next(given) if leaf is None else leaf.value for leaf in rest])
+        arguments: dict[str, Any] = jax.tree.unflatten(
+            treedef, [next(given) if leaf is None else leaf.value for leaf in rest]
+        )
+        return arguments
 
     @cached_property
     def _identity(self) -> tuple[Any, ...]:

@@ -73,7 +73,7 @@ class Space:
         treedef = jax.tree.structure(supports, is_leaf=is_constraint)
         return cls(supports, jax.tree.unflatten(treedef, picked))
 
-    def _map(self, function: Callable, *trees: PyTree) -> PyTree:
+    def _map(self, function: Callable[..., Any], *trees: PyTree) -> PyTree:
         """Apply `function(transform, *leaves)` to every leaf below each transform."""
         return jax.tree.map(
             lambda t, *subtrees: jax.tree.map(lambda *leaves: function(t, *leaves), *subtrees),
@@ -114,7 +114,7 @@ class Space:
         to the power 1 / T, not the Jacobian.
         """
 
-        def one(t, p, x, g):
+        def one(t: Any, p: jax.Array, x: jax.Array, g: jax.Array) -> jax.Array:
             drift = _apply(t, t.pull_back, p, x, g)
             if isinstance(temperature, int | float) and temperature == 1:
                 return drift
@@ -128,19 +128,20 @@ class Space:
         Those of scalars stay as they are: their slope is one number, and `variance_at` takes it where a kernel wants it.
         """
 
-        def one(t, p, x, d):
+        def one(t: Any, p: jax.Array, x: jax.Array, d: jax.Array) -> jax.Array:
             if t.domain.event_dim == 0:
                 return d
             # `pull_back` is J^T g and a term without g: of the two only the first is linear.
             _, jacobian_transposed = jax.linearize(lambda g: t.pull_back(p, x, g), jnp.zeros_like(x))
-            return jax.vmap(jacobian_transposed)(d)
+            pulled: jax.Array = jax.vmap(jacobian_transposed)(d)
+            return pulled
 
         return self._map(one, phi, theta, differences)
 
     def variance_at(self, phi: PyTree, squares: PyTree) -> PyTree:
         """Variance of the proxy gradient at phi, from the mean squares of what `pull_back_differences` makes."""
 
-        def one(t, p, v):
+        def one(t: Any, p: jax.Array, v: jax.Array) -> jax.Array:
             return jnp.square(_apply(t, t.derivative, p)) * v if t.domain.event_dim == 0 else v
 
         return self._map(one, phi, squares)
@@ -152,7 +153,7 @@ class Space:
         for one). Noise that is estimated is not diagonal in theta; that goes through `pull_back_differences`.
         """
 
-        def one(t, p, v):
+        def one(t: Any, p: jax.Array, v: jax.Array) -> jax.Array:
             if t.domain.event_dim == 0:
                 return jnp.square(_apply(t, t.derivative, p)) * v
             return _vector_variance(t, p, v)
@@ -164,7 +165,7 @@ class Space:
         terms = self._map(lambda t, p: jnp.sum(t.log_abs_det_jacobian(p, t(p))), phi)
         return sum(jax.tree.leaves(terms), jnp.zeros(()))
 
-    def leaves(self) -> list:
+    def leaves(self) -> list[Any]:
         """The transforms, one a support."""
         return jax.tree.leaves(self.transforms, is_leaf=is_transform)
 
@@ -180,7 +181,7 @@ class Space:
         """Raise a ValueError that names the variables of `theta` (leading axes allowed) not strictly inside their support."""
         problems = []
 
-        def one(path, support, subtree):
+        def one(path: tuple[Any, ...], support: Any, subtree: PyTree) -> None:
             for subpath, leaf in jax.tree_util.tree_leaves_with_path(subtree):
                 value = np.asarray(leaf)
                 name = variable_name((*path, *subpath))
@@ -248,11 +249,11 @@ class MetricSpace(Space):
         )
 
 
-def _apply(transform: Any, method: Callable, *leaves: jax.Array) -> jax.Array:
+def _apply(transform: Any, method: Callable[..., Any], *leaves: jax.Array) -> jax.Array:
     return here().elementwise(method, *leaves) if getattr(transform, "uniform", False) else method(*leaves)
 
 
-def _per_support(supports: PyTree, transforms: PyTree) -> list:
+def _per_support(supports: PyTree, transforms: PyTree) -> list[Any]:
     """One choice (or None for the default) per support, in the order of the leaves."""
     leaves = jax.tree.leaves(supports, is_leaf=is_constraint)
     if transforms is None:
@@ -268,13 +269,13 @@ def _per_support(supports: PyTree, transforms: PyTree) -> list:
         unknown = sorted(set(transforms) - set(supports))
         if unknown:
             raise ValueError(f"`transforms` names {unknown}, but the variables are {sorted(supports)}.")
-        chosen: list = []
+        chosen: list[Any] = []
         for key in sorted(supports):
             chosen += _per_support(supports[key], transforms.get(key))
         return chosen
     try:
         structure: Any = jax.tree.structure(supports, is_leaf=is_constraint)
-        return structure.flatten_up_to(transforms)
+        return list(structure.flatten_up_to(transforms))
     except ValueError as error:
         raise ValueError(
             "`transforms` must be None, one name, class or instance, or a tree with the structure of the supports; "
@@ -296,7 +297,7 @@ def _vector_variance(transform: Any, phi: jax.Array, variance: jax.Array) -> jax
     event_in = transform.domain.event_dim
     event_out = transform.codomain.event_dim
 
-    def one(p, v):
+    def one(p: jax.Array, v: jax.Array) -> jax.Array:
         jacobian = jax.jacobian(transform)(p)
         weights = jacobian * jnp.sqrt(v).reshape(v.shape + (1,) * event_in)
         if transform.codomain is constraints.positive_definite:

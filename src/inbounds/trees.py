@@ -11,7 +11,7 @@ import jax.numpy as jnp
 PyTree = Any
 
 
-def variable_name(path: tuple) -> str:
+def variable_name(path: tuple[Any, ...]) -> str:
     """'layers/0/weight' for a JAX key path."""
     parts = []
     for key in path:
@@ -32,10 +32,10 @@ def is_traced(tree: PyTree) -> bool:
 def alike(tree: PyTree, other: PyTree) -> bool:
     """Whether two trees have the same structure."""
     structure: Any = jax.tree.structure(tree)
-    return structure == jax.tree.structure(other)
+    return bool(structure == jax.tree.structure(other))
 
 
-def broadcast_prefix(prefix: PyTree, tree: PyTree, is_leaf: Callable | None = None) -> PyTree:
+def broadcast_prefix(prefix: PyTree, tree: PyTree, is_leaf: Callable[..., Any] | None = None) -> PyTree:
     """Repeat each leaf of `prefix` over the subtree of `tree` below it."""
     return jax.tree.map(lambda p, sub: jax.tree.map(lambda _: p, sub), prefix, tree, is_leaf=is_leaf)
 
@@ -46,7 +46,7 @@ def spread(prefix: PyTree, tree: PyTree, what: str) -> PyTree:
     `what` names it where it does not fit.
     """
 
-    def over(value, subtree):
+    def over(value: Any, subtree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: jnp.broadcast_to(jnp.asarray(value, leaf.dtype), leaf.shape), subtree)
 
     try:

@@ -47,6 +47,9 @@ GRACE_SECONDS = 60.0  # without a sign of life, after which a trial is given up
 POLL_SECONDS = 0.5  # between two looks at the others, when they work on all that is left
 _SIGN = "sign of life"
 
+Storage = str | os.PathLike[str] | None
+"""None for memory, a path for a journal file, or the URL of a database."""
+
 
 class LogUniform(NamedTuple):
     """A positive number searched on the log scale between `low` and `high`.
@@ -67,8 +70,8 @@ class LogUniform(NamedTuple):
         """Where in the range a value lies, from 0 to 1."""
         return math.log(value / self.low) / math.log(self.high / self.low)
 
-    def suggest(self, trial, name: str) -> float:
-        return trial.suggest_float(name, self.low, self.high, log=True)
+    def suggest(self, trial: Any, name: str) -> float:
+        return float(trial.suggest_float(name, self.low, self.high, log=True))
 
 
 class Uniform(NamedTuple):
@@ -90,8 +93,8 @@ class Uniform(NamedTuple):
         """Where in the range a value lies, from 0 to 1."""
         return (value - self.low) / (self.high - self.low)
 
-    def suggest(self, trial, name: str) -> float:
-        return trial.suggest_float(name, self.low, self.high)
+    def suggest(self, trial: Any, name: str) -> float:
+        return float(trial.suggest_float(name, self.low, self.high))
 
 
 class Integer(NamedTuple):
@@ -113,8 +116,8 @@ class Integer(NamedTuple):
         """Where in the range a value lies, from 0 to 1."""
         return (value - self.low) / (self.high - self.low)
 
-    def suggest(self, trial, name: str) -> int:
-        return trial.suggest_int(name, self.low, self.high)
+    def suggest(self, trial: Any, name: str) -> int:
+        return int(trial.suggest_int(name, self.low, self.high))
 
 
 Parameter = LogUniform | Uniform | Integer
@@ -166,7 +169,7 @@ class TuningResult:
         """The best step size."""
         if "step_size" not in self.best_params:
             raise AttributeError(f"no 'step_size' was searched, only {', '.join(self.best_params)}; see best_params.")
-        return self.best_params["step_size"]
+        return float(self.best_params["step_size"])
 
     @property
     def edges(self) -> dict[str, str]:
@@ -207,12 +210,12 @@ class TuningResult:
 
 
 def tune(
-    objective: Callable,
+    objective: Callable[..., Any],
     low: float = 1e-7,
     high: float = 1.0,
     trials: int = 100,
     seed: int = 0,
-    storage: str | os.PathLike | None = None,
+    storage: Storage = None,
     *,
     parameters: Mapping[str, Parameter] | None = None,
     name: str = "tune",
@@ -266,7 +269,7 @@ def tune(
         )
 
 
-def _search(search: "_Search", call: Callable, trials: int, batch: int, progress: bool) -> TuningResult:
+def _search(search: "_Search", call: Callable[..., Any], trials: int, batch: int, progress: bool) -> TuningResult:
     """Run trials until there are enough."""
     with _bar(progress, trials, search.finished(), search.name) as bar:
         try:
@@ -289,13 +292,21 @@ def _search(search: "_Search", call: Callable, trials: int, batch: int, progress
 class _Search:
     """An Optuna study, one batch of trials at a time."""
 
-    def __init__(self, optuna, storage, name, direction, space, seed, shared):
+    def __init__(
+        self,
+        optuna: Any,
+        storage: Storage,
+        name: str,
+        direction: str,
+        space: dict[str, Parameter],
+        seed: int,
+        shared: bool,
+    ):
         self.optuna, self.name, self.direction, self.space, self.seed = optuna, name, direction, space, seed
         self.shared = shared
         self.watches = storage is not None  # nobody else sees a study in memory
-        self.seen: dict[
-            int, tuple[Any, float]
-        ] = {}  # running trials: their last sign of life, and when it was new here
+        # Running trials: their last sign of life, and when it was new here.
+        self.seen: dict[int, tuple[Any, float]] = {}
         self.quiet = _quietly(optuna, storage)
         with self.quiet():
             self.storage = _create(lambda: _open(storage))
@@ -319,18 +330,18 @@ class _Search:
             self.storage.remove_session()
             self.storage.engine.dispose()
 
-    def run(self, call: Callable, batch: int, trials: int) -> bool:
+    def run(self, call: Callable[..., Any], batch: int, trials: int) -> bool:
         """Ask for up to `batch` trials, evaluate them, and record what came out; False if none is left to ask for."""
         with self.quiet():
             free = trials - self.finished() - self._running()
             asked = [self._ask(trials) for _ in range(min(batch, free))]
-        asked = [one for one in asked if one is not None]
-        if not asked:
+        mine = [one for one in asked if one is not None]
+        if not mine:
             return False
-        pending = [trial for trial, _ in asked]
+        pending = [trial for trial, _ in mine]
         try:
             with self._signs_of_life(pending):
-                losses = _evaluate(call, [values for _, values in asked], batch, self.space)
+                losses = _evaluate(call, [values for _, values in mine], batch, self.space)
             for trial, loss in zip(list(pending), losses, strict=True):
                 with self.quiet():
                     self._tell(trial, loss)
@@ -341,7 +352,7 @@ class _Search:
                     self._end(trial, state=self.optuna.trial.TrialState.FAIL)
         return True
 
-    def _ask(self, trials: int):
+    def _ask(self, trials: int) -> tuple[Any, dict[str, float]] | None:
         trial = self.study.ask()
         # Seeded by its place among the trials that count, so that a study resumed after a failure repeats itself.
         failed = self.optuna.trial.TrialState.FAIL
@@ -353,13 +364,13 @@ class _Search:
         self.study.sampler = self.optuna.samplers.TPESampler(seed=seed, multivariate=False, constant_liar=self.shared)
         return trial, {name: parameter.suggest(trial, name) for name, parameter in self.space.items()}
 
-    def _tell(self, trial, loss: float) -> None:
+    def _tell(self, trial: Any, loss: float) -> None:
         if math.isfinite(loss):
             self._end(trial, loss)
         else:
             self._end(trial, state=self.optuna.trial.TrialState.PRUNED)
 
-    def _end(self, trial, loss: float | None = None, state: Any = None) -> None:
+    def _end(self, trial: Any, loss: float | None = None, state: Any = None) -> None:
         """Record how a trial ended, unless another worker has given it up: then it is that one's to repeat."""
         with contextlib.suppress(self.optuna.exceptions.UpdateFinishedTrialError):
             self.study.tell(trial, loss, state=state, skip_if_finished=True)
@@ -381,7 +392,7 @@ class _Search:
         return count
 
     @contextlib.contextmanager
-    def _signs_of_life(self, pending: list) -> Iterator[None]:
+    def _signs_of_life(self, pending: list[Any]) -> Iterator[None]:
         """While an objective runs, let the trials' other watchers know that it does."""
         if not self.watches:
             yield
@@ -404,10 +415,10 @@ class _Search:
             ended.set()
             thread.join()
 
-    def _finished(self) -> list:
+    def _finished(self) -> list[Any]:
         states = self.optuna.trial.TrialState
         with self.quiet():
-            return self.study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
+            return list(self.study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)))
 
     def finished(self) -> int:
         return len(self._finished())
@@ -430,7 +441,9 @@ class _Search:
         return TuningResult(best["value"], values, trials, dict(self.space), self.direction, self.name)
 
 
-def _evaluate(call: Callable, values: list[dict], batch: int, space: Mapping) -> list[float]:
+def _evaluate(
+    call: Callable[..., Any], values: list[dict[str, Any]], batch: int, space: Mapping[str, Any]
+) -> list[float]:
     """The losses of the asked trials; nan for those that diverged."""
     try:
         if batch == 1:
@@ -441,16 +454,16 @@ def _evaluate(call: Callable, values: list[dict], batch: int, space: Mapping) ->
         return [math.nan] * len(values)
     if losses.shape != (batch,):
         raise ValueError(f"with batch={batch} the objective must return {batch} losses; got shape {losses.shape}.")
-    return losses[: len(values)].tolist()
+    return [float(loss) for loss in losses[: len(values)]]
 
 
-def _number(loss) -> float:
+def _number(loss: Any) -> float:
     if loss is None or np.size(loss) != 1:
         raise ValueError(f"the objective must return one number, the loss; got {type(loss).__name__} {loss!r}.")
     return float(np.asarray(loss).reshape(()))
 
 
-def _by_keyword(objective: Callable, space: Mapping) -> Callable:
+def _by_keyword(objective: Callable[..., Any], space: Mapping[str, Any]) -> Callable[..., Any]:
     return lambda *values: objective(**dict(zip(space, values, strict=True)))
 
 
@@ -466,7 +479,7 @@ def _divergences() -> tuple[type[Exception], ...]:
 # -- storage and Optuna -------------------------------------------------------------------------------------------
 
 
-def _optuna():
+def _optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
@@ -474,7 +487,7 @@ def _optuna():
     return optuna
 
 
-def _open(storage):
+def _open(storage: Storage) -> Any:
     """An Optuna storage from None, a path or a URL."""
     if storage is None:
         return None
@@ -488,7 +501,7 @@ def _open(storage):
     return JournalStorage(JournalFileBackend(str(path)))
 
 
-def _open_database(url: str):
+def _open_database(url: str) -> Any:
     """A database; PostgreSQL through psycopg, and given up after ten seconds where it does not answer."""
     from optuna.storages import RDBStorage
 
@@ -503,7 +516,7 @@ def _open_database(url: str):
     return RDBStorage(f"postgresql+psycopg://{rest}", engine_kwargs=options)
 
 
-def _create(opened: Callable) -> Any:
+def _create(opened: Callable[..., Any]) -> Any:
     """Open a storage; again, where another worker made the tables of a new database at the same moment."""
     for pause in (0.2, 0.5, 1.0, 2.0):
         try:
@@ -518,7 +531,7 @@ def _create(opened: Callable) -> Any:
     return opened()
 
 
-def _quietly(optuna, storage) -> Callable:
+def _quietly(optuna: Any, storage: Storage) -> Callable[..., Any]:
     """A context in which Optuna neither logs nor warns, and in which no error shows the credentials of a URL."""
     secrets = _secrets(storage)
 
@@ -545,7 +558,7 @@ def _quietly(optuna, storage) -> Callable:
     return context
 
 
-def _secrets(storage) -> list[tuple[str, str]]:
+def _secrets(storage: Storage) -> list[tuple[str, str]]:
     """What must not be shown of a database URL, and what to show instead."""
     if not (isinstance(storage, str) and "://" in storage):
         return []
@@ -558,7 +571,7 @@ def _secrets(storage) -> list[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def _bar(progress: bool, trials: int, finished: int, name: str):
+def _bar(progress: bool, trials: int, finished: int, name: str) -> Iterator[Any]:
     from tqdm import tqdm
 
     with tqdm(total=trials, initial=finished, desc=name, disable=None if progress else True) as bar:
@@ -568,7 +581,7 @@ def _bar(progress: bool, trials: int, finished: int, name: str):
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
-def _space(low, high, parameters) -> dict[str, Parameter]:
+def _space(low: float, high: float, parameters: Mapping[str, Parameter] | None) -> dict[str, Parameter]:
     space: dict[str, Parameter] = {"step_size": LogUniform(low, high)}
     if parameters is not None:
         space = dict(parameters)
@@ -589,7 +602,7 @@ def _space(low, high, parameters) -> dict[str, Parameter]:
     return space
 
 
-def _validate(objective, trials, seed, batch, direction, name) -> None:
+def _validate(objective: Any, trials: int, seed: int, batch: int, direction: str, name: str) -> None:
     if not callable(objective):
         raise TypeError(f"`objective` must be a function of the step size; got {type(objective).__name__}.")
     for label, value, least in (("trials", trials, 1), ("batch", batch, 1), ("seed", seed, 0)):

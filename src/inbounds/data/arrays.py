@@ -118,7 +118,8 @@ class _FromArrays:
 
     @property
     def _rows(self) -> int:
-        return jax.tree.leaves(self.data)[0].shape[0]
+        result: int = jax.tree.leaves(self.data)[0].shape[0]
+        return result
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self._identity() == other._identity()
@@ -126,7 +127,7 @@ class _FromArrays:
     def __hash__(self) -> int:
         return hash(self._identity())
 
-    def _identity(self) -> tuple:
+    def _identity(self) -> tuple[Any, ...]:
         """Programs depend on the shapes of the data, never on their values: those are arguments."""
         shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(self.data))
         return (self.batch_size, shapes, jax.tree.structure(self.data))
@@ -153,7 +154,8 @@ class Epochs(_FromArrays):
 
     @property
     def _wide(self) -> bool:
-        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.data)) >= WIDE * self._rows
+        result: bool = sum(leaf.nbytes for leaf in jax.tree.leaves(self.data)) >= WIDE * self._rows
+        return result
 
     def prepare(self, key: jax.Array) -> PyTree:
         ring = self.form.ring(key, self._rows, self.batch_size)
@@ -169,7 +171,7 @@ class Epochs(_FromArrays):
         return (offsets + (steps % self.batches) * self.batch_size) % self._rows
 
     def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
-        def window(leaf):
+        def window(leaf: jax.Array) -> jax.Array:
             return jax.lax.dynamic_slice_in_dim(leaf, plan, self.batch_size)
 
         if self._wide:
@@ -227,10 +229,15 @@ def _random_rows(key: jax.Array, numbers: jax.Array, count: int, rows: int) -> j
     picked = bits % np.uint32(rows)
     if rows > FEW_ROWS:  # one remainder favours the first rows by up to rows / 2**32, the sum of two hardly any
         picked = (picked + more % np.uint32(rows)) % np.uint32(rows)
-    return picked.astype(np.int32)
+    result: jax.Array = picked.astype(np.int32)
+    return result
 
 
-BATCHING: dict[str, Any] = {"epochs": Epochs, "sweeps": Sweeps, "replacement": WithReplacement}
+BATCHING: dict[str, Callable[..., MinibatchSource]] = {
+    "epochs": Epochs,
+    "sweeps": Sweeps,
+    "replacement": WithReplacement,
+}
 
 
 def source_for(data: PyTree, batch_size: int | None, batching: str, form: Plain | None = None) -> MinibatchSource:
@@ -240,9 +247,11 @@ def source_for(data: PyTree, batch_size: int | None, batching: str, form: Plain 
             raise ValueError(f"batch_size={batch_size}, but the posterior has no data. Leave `batch_size` out.")
         return NoData()
     if is_stream(data):
-        return data.batches(batch_size, batching)
+        batches: MinibatchSource = data.batches(batch_size, batching)
+        return batches
     if is_source(data):
-        return data
+        own: MinibatchSource = data
+        return own
     rows = num_data(data)
     assert rows is not None
     check_batch(batch_size, batching, rows)
@@ -349,7 +358,7 @@ def _is_nested(data: Any) -> bool:
     return type(data) is list and bool(data) and all(type(row) is list and is_listing(row) for row in data)
 
 
-def _from_foreign(path: tuple, leaf: Any) -> Any:
+def _from_foreign(path: tuple[Any, ...], leaf: Any) -> Any:
     name = f"Data {variable_name(path)!r}" if path else "`data`"
     if is_table(leaf):
         return jax.tree.map(_as_array, columns_of(leaf))

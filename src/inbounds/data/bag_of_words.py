@@ -44,7 +44,7 @@ class Corpus(NamedTuple):
     proportions: np.ndarray  # (documents, topics), rows sum to 1
 
 
-def read_bag_of_words(docword: str | os.PathLike, vocabulary: str | os.PathLike | None = None) -> BagOfWords:
+def read_bag_of_words(docword: str | os.PathLike[str], vocabulary: str | os.PathLike[str] | None = None) -> BagOfWords:
     """Read a `docword` file and, where given, its `vocab` file; either may be gzip-packed.
 
     Args:

@@ -131,7 +131,7 @@ def dataset(name: str) -> Dataset:
     return known[name]
 
 
-def folder(given: str | os.PathLike | None = None) -> Path:
+def folder(given: str | os.PathLike[str] | None = None) -> Path:
     """Where data sets are kept: the folder given, INBOUNDS_DATA, or the user's cache."""
     if given is not None:
         return Path(given).expanduser()
@@ -149,13 +149,13 @@ def user_cache() -> Path:
     return Path.home() / ("AppData/Local" if windows else ".cache") / "inbounds"
 
 
-def missing(name: str, data: str | os.PathLike | None = None) -> list[str]:
+def missing(name: str, data: str | os.PathLike[str] | None = None) -> list[str]:
     """Names of the files of a data set that are not on disk."""
     place = _place(dataset(name), data)
     return [file.name for file in dataset(name).files if _on_disk(place, file) is None]
 
 
-def load(name: str, data: str | os.PathLike | None = None) -> Any:
+def load(name: str, data: str | os.PathLike[str] | None = None) -> Any:
     """A parsed data set from disk; an error says what is missing and how to get it."""
     entry = dataset(name)
     absent = missing(name, data)
@@ -168,7 +168,7 @@ def load(name: str, data: str | os.PathLike | None = None) -> Any:
     return entry.parse(_place(entry, data))
 
 
-def _place(entry: Dataset, data: str | os.PathLike | None) -> Path:
+def _place(entry: Dataset, data: str | os.PathLike[str] | None) -> Path:
     """The folder of a data set: the first of its names that exists."""
     places = [folder(data) / name for name in (entry.name, *entry.folders)]
     return next((place for place in places if place.is_dir()), places[0])
@@ -176,7 +176,7 @@ def _place(entry: Dataset, data: str | os.PathLike | None) -> Path:
 
 def fetch(
     name: str,
-    data: str | os.PathLike | None = None,
+    data: str | os.PathLike[str] | None = None,
     *,
     progress: bool = True,
     opener: Opener | None = None,
@@ -202,7 +202,7 @@ def fetch(
     return place
 
 
-def add(name: str, source: str | os.PathLike, data: str | os.PathLike | None = None) -> Path:
+def add(name: str, source: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> Path:
     """Copy the files of a data set from a folder, an archive or a single file, check each, and return the data set's folder.
 
     Files are found by name, at the top of `source` or one level below it in a folder called `name` or as the archive
@@ -230,7 +230,7 @@ def add(name: str, source: str | os.PathLike, data: str | os.PathLike | None = N
     return place
 
 
-def recognise(source: str | os.PathLike) -> str:
+def recognise(source: str | os.PathLike[str]) -> str:
     """The data set that a folder, an archive or a file is a copy of, by its bytes."""
     source = Path(source).expanduser()
     if not source.exists():
@@ -251,7 +251,7 @@ def recognise(source: str | os.PathLike) -> str:
     )
 
 
-def unverified(name: str, data: str | os.PathLike | None = None) -> dict[str, str]:
+def unverified(name: str, data: str | os.PathLike[str] | None = None) -> dict[str, str]:
     """Files on disk for which no checksum is published, with the SHA-256 that was recorded when they came."""
     place, found = folder(data) / name, {}
     for file in dataset(name).files:

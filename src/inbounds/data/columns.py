@@ -132,9 +132,9 @@ def _as_numpy(column: Any) -> np.ndarray:
         return np.asarray(column)
     tensor = column.detach().cpu()
     try:
-        return tensor.numpy()
+        return np.asarray(tensor.numpy())
     except TypeError:  # NumPy has no bfloat16
-        return tensor.float().numpy()
+        return np.asarray(tensor.float().numpy())
 
 
 def _types(array: np.ndarray) -> str:

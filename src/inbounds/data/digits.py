@@ -81,4 +81,5 @@ def _bilinear(glyphs: np.ndarray, row: np.ndarray, column: np.ndarray) -> np.nda
     image = np.arange(len(glyphs))[:, None]
     upper = glyphs[image, top, left] * (1 - right) + glyphs[image, top, left + 1] * right
     lower = glyphs[image, top + 1, left] * (1 - right) + glyphs[image, top + 1, left + 1] * right
-    return upper * (1 - down) + lower * down
+    result: np.ndarray = upper * (1 - down) + lower * down
+    return result

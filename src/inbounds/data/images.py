@@ -65,7 +65,7 @@ def split(part: Part, seed: int, shares: tuple[float, float, float] = (0.8, 0.1,
     return Split(*(Part(part.x[rows], part.y[rows]) for rows in np.split(order, [first, second])))
 
 
-def read_idx(path: str | os.PathLike) -> np.ndarray:
+def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """The array in an idx file, gzip-packed or not; a damaged or foreign file is a DataError that says what is wrong."""
     path = Path(path)
     try:
@@ -102,7 +102,7 @@ def read_idx(path: str | os.PathLike) -> np.ndarray:
     return np.frombuffer(body, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 
-def write_idx(path: str | os.PathLike, array: np.ndarray) -> None:
+def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
     """Write an array as an idx file, packed when the name ends in .gz."""
     array = np.asarray(array)
     codes = {np.dtype(code): number for number, code in TYPES.items()}

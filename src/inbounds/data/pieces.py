@@ -342,7 +342,10 @@ def _to_numpy(pa: Any, column: Any, name: str, label: str, first: int) -> np.nda
         rows, chunk = len(chunk), chunk.flatten()
         if chunk.null_count or len(chunk) != rows * width[0]:
             raise DataError(f"{label}: column {name!r} has an empty (null) number inside a list.")
-    return chunk.to_numpy(zero_copy_only=False).reshape(-1, *width) if width else chunk.to_numpy(zero_copy_only=False)
+    result: np.ndarray = (
+        chunk.to_numpy(zero_copy_only=False).reshape(-1, *width) if width else chunk.to_numpy(zero_copy_only=False)
+    )
+    return result
 
 
 def _stack(arrays: Mapping[str, np.ndarray], columns: str | list[str], label: str) -> np.ndarray:
@@ -363,7 +366,7 @@ def _stack(arrays: Mapping[str, np.ndarray], columns: str | list[str], label: st
 
 
 def _open_arrays(
-    shards: list[list], treedef: Any, names: Sequence[str], columns: Any, shuffled: bool = False
+    shards: list[list[Any]], treedef: Any, names: Sequence[str], columns: Any, shuffled: bool = False
 ) -> Pieces:
     """Slices of memory-mapped arrays; `shards[leaf][shard]` is a path or an array."""
     if columns is not None:
@@ -429,7 +432,7 @@ def _label(source: Any, name: str) -> str:
 # -- rows in random order -----------------------------------------------------------------------------------------
 
 
-def shuffled_copy(pieces: Pieces, folder: str | os.PathLike, origin: str, seed: int = 0) -> Pieces:
+def shuffled_copy(pieces: Pieces, folder: str | os.PathLike[str], origin: str, seed: int = 0) -> Pieces:
     """The rows in one uniformly random order, as memory-mapped arrays in `folder`; made there unless it exists.
 
     Two passes, in bounded memory: every row goes to a bucket at random, then every bucket is shuffled and appended
@@ -459,19 +462,19 @@ def shuffled_copy(pieces: Pieces, folder: str | os.PathLike, origin: str, seed: 
     return open_shuffled(folder)
 
 
-def open_shuffled(folder: str | os.PathLike) -> Pieces:
+def open_shuffled(folder: str | os.PathLike[str]) -> Pieces:
     """Rows that `shuffled_copy` wrote."""
     folder = Path(folder).expanduser()
     found = _describe(folder)
     names = found["names"]
     tree: PyTree = 0 if found["bare"] else {name: 0 for name in names}
-    shards: list[list] = [[folder / f"{number}.npy"] for number in range(len(names))]
+    shards: list[list[Any]] = [[folder / f"{number}.npy"] for number in range(len(names))]
     return _open_arrays(shards, jax.tree.structure(tree), names, None, shuffled=True)
 
 
 def _describe(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / MARK).read_text())
+        found: dict[str, Any] = json.loads((folder / MARK).read_text())
         if found.pop("checksum") != _checksum(found):
             raise ValueError("its checksum is wrong")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -552,7 +555,8 @@ def _bad_rows(leaf: np.ndarray, dtype: np.dtype) -> np.ndarray:
         good = (leaf >= limits.min) & (leaf <= limits.max)
     else:
         return np.zeros(len(leaf), bool)
-    return ~good.reshape(len(leaf), -1).all(axis=1)
+    result: np.ndarray = ~good.reshape(len(leaf), -1).all(axis=1)
+    return result
 
 
 def _one_line(error: BaseException) -> str:

@@ -203,7 +203,7 @@ def load_ratings(
         return _read_text(stream, found, wanted, format, duplicates)
 
 
-def write_dat(ratings: Ratings, path: str | os.PathLike, timestamp: int = 978_300_760) -> None:
+def write_dat(ratings: Ratings, path: str | os.PathLike[str], timestamp: int = 978_300_760) -> None:
     """Write ratings as MovieLens' .dat does, `user::item::rating::timestamp` a line, all with one timestamp.
 
     Args:

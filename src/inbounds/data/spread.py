@@ -42,16 +42,18 @@ class Spread:
     num_data: int = field(metadata=dict(static=True))
     divided: tuple[str, ...] = field(metadata=dict(static=True))
 
-    def sum(self, function: Callable[[PyTree, PyTree, jax.Array], tuple[PyTree, ...]], theta: PyTree) -> tuple:
+    def sum(
+        self, function: Callable[[PyTree, PyTree, jax.Array], tuple[PyTree, ...]], theta: PyTree
+    ) -> tuple[Any, ...]:
         """Sum over the devices of `function(theta, rows, weights)`, a tuple of trees like theta, with further axes before theirs or without.
 
         Each device calls it with its own rows and its own part of the divided variables, whose entries are not summed.
         """
 
-        def total(path, leaf):
+        def total(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
             return leaf if variable_name(path) in self.divided else jax.lax.psum(leaf, AXIS)
 
-        def own(theta, rows, weights):
+        def own(theta: PyTree, rows: PyTree, weights: jax.Array) -> tuple[PyTree, ...]:
             # Plain local code: what it differentiates holds no collective, and may loop as it likes.
             parts = function(theta, jax.tree.map(lambda leaf: leaf[0], rows), weights[0])
             return tuple(jax.tree_util.tree_map_with_path(total, part) for part in parts)
@@ -81,7 +83,7 @@ class Spread:
         """Shapes of theta as one device sees it."""
         devices = self.weights.shape[0]
 
-        def part(path, leaf):
+        def part(path: tuple[Any, ...], leaf: Any) -> jax.ShapeDtypeStruct:
             shape = leaf.shape
             if variable_name(path) in self.divided:
                 shape = (shape[0] // devices, *shape[1:])
@@ -156,7 +158,7 @@ class SpreadRows:
             return None
         (name, key), *more = self.shard
         keys = np.asarray(self._data[key])
-        owner = keys // self.blocks[key]
+        owner: np.ndarray = keys // self.blocks[key]
         for other, other_key in more:
             if not np.array_equal(np.asarray(self._data[other_key]) // self.blocks[other_key], owner):
                 raise ValueError(
@@ -192,13 +194,14 @@ class SpreadRows:
         index = np.stack([np.resize(part if part.size else [0], self._length) for part in parts])
         places = np.asarray(self._places)[:, None]
 
-        def put(path, leaf):
+        def put(path: tuple[Any, ...], leaf: Any) -> jax.Array:
             own = np.asarray(leaf)[index]
             if (name := variable_name(path)) in self.blocks:
                 own = np.clip(own - places * self.blocks[name], 0, self.blocks[name] - 1).astype(own.dtype)
-            return jax.make_array_from_process_local_data(
+            result: jax.Array = jax.make_array_from_process_local_data(
                 NamedSharding(self.mesh, P(AXIS)), own, (self.devices, *own.shape[1:])
             )
+            return result
 
         return jax.tree_util.tree_map_with_path(put, self._data)
 
@@ -206,7 +209,7 @@ class SpreadRows:
         if self.batching == "all":
             return jnp.zeros((*steps.shape, self.devices), jnp.int32)
 
-        def one_device(device, count):
+        def one_device(device: jax.Array, count: jax.Array) -> jax.Array:
             own_key = jax.random.fold_in(key, device)
             if self.batching == "replacement":
                 return jax.vmap(
@@ -223,7 +226,7 @@ class SpreadRows:
         return jax.lax.with_sharding_constraint(plan, P(None, AXIS))
 
     def fetch(self, arrays: PyTree, plan: PyTree) -> Spread:
-        def own(arrays, plan):
+        def own(arrays: PyTree, plan: jax.Array) -> PyTree:
             if self.batching == "all":
                 return arrays
             if self.batching == "replacement":

@@ -51,7 +51,7 @@ def stream(
     where: Any,
     columns: Any = None,
     *,
-    cache: str | os.PathLike | None = None,
+    cache: str | os.PathLike[str] | None = None,
     shuffled: bool = False,
     window: int | None = None,
     memory: int = 3 << 26,
@@ -180,7 +180,7 @@ class MappedEpochs(Epochs):
     def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
         last = self._rows - self.batch_size
 
-        def cut(tree, start):
+        def cut(tree: PyTree, start: jax.Array) -> PyTree:
             return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.batch_size), tree)
 
         return jax.lax.cond(plan > last, lambda: cut(arrays["seam"], plan - last), lambda: cut(arrays["rows"], plan))
@@ -229,7 +229,7 @@ class StreamedBatches:
     def _treedef(self) -> Any:
         return self.stream.pieces.treedef
 
-    def _identity(self) -> tuple:
+    def _identity(self) -> tuple[Any, ...]:
         """Programs depend on shapes only."""
         pieces = self.stream.pieces
         return (self.batch_size, self.most_steps, tuple(pieces.shapes), tuple(map(str, pieces.dtypes)), self._treedef)
@@ -447,7 +447,7 @@ def _origin(where: Any, columns: Any) -> str:
     """What a cache was made from: names, sizes and times of the files, or some rows of the arrays, and what they are called."""
     from inbounds.data.pieces import find_files
 
-    files: list[tuple] = []
+    files: list[tuple[Any, ...]] = []
     for leaf in jax.tree.leaves(where):
         if isinstance(leaf, str | os.PathLike):
             for path in find_files(leaf):

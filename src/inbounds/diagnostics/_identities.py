@@ -76,7 +76,8 @@ class Identities:
     @property
     def drift_z(self) -> np.ndarray:
         """E[G] in standard errors."""
-        return self.drift / np.maximum(self.drift_error, 1e-30)
+        result: np.ndarray = self.drift / np.maximum(self.drift_error, 1e-30)
+        return result
 
     @property
     def settled(self) -> bool:
@@ -191,7 +192,7 @@ def proxy_scores(draws: Any, *, batch_size: int | None = None, most: int = 2_000
     center = jax.tree.map(lambda leaf: jnp.asarray(leaf).mean(axis=(0, 1)), theta)
     state = jax.jit(lambda x: estimator.init(x, False))(center)
 
-    def one(inputs):
+    def one(inputs: Any) -> Any:
         number, proxy, bounded = inputs
         proxy = space.unconstrain(bounded) if proxy is None else proxy
         plan = jax.tree.map(lambda leaf: leaf[0], source.plan(key, number[None]))
@@ -227,7 +228,8 @@ def standard_error(x: np.ndarray) -> np.ndarray:
     flat = means.reshape(chains * count, *x.shape[2:])
     if len(flat) < 2:
         return np.full(x.shape[2:], np.nan)
-    return flat.std(axis=0, ddof=1) / math.sqrt(len(flat))
+    result: np.ndarray = flat.std(axis=0, ddof=1) / math.sqrt(len(flat))
+    return result
 
 
 def _temperature(kernel: Kernel) -> float:

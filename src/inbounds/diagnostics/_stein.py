@@ -136,7 +136,8 @@ def imq_stein_matrix(points: np.ndarray, scores: np.ndarray, slopes: np.ndarray 
     # s_x . (a_y grad_y k) = -2 k1 sum_i s_xi a_yi (x_i - y_i), and the same with x and y exchanged
     cross = (s * x) @ a.T - s @ (a * x).T
     mixed = (a * x**2) @ a.T + a @ (a * x**2).T - 2 * (a * x) @ (a * x).T
-    return (s @ s.T) * k - 2 * k1 * (cross + cross.T) - 2 * k1 * (a @ a.T) - 4 * k2 * mixed
+    result: np.ndarray = (s @ s.T) * k - 2 * k1 * (cross + cross.T) - 2 * k1 * (a @ a.T) - 4 * k2 * mixed
+    return result
 
 
 def _bounded(draws: Any, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -147,7 +148,7 @@ def _bounded(draws: Any, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     first = jax.tree.map(lambda leaf: leaf[0, 0], draws.theta)
     unravel = ravel_pytree(jax.tree.map(np.asarray, first))[1]
 
-    def one(flat):
+    def one(flat: jax.Array) -> tuple[jax.Array, jax.Array]:
         tree = unravel(flat)
         slope = space._map(lambda t, p: t.derivative(p), tree)
         return ravel_pytree(space.constrain(tree))[0], ravel_pytree(slope)[0]

@@ -7,16 +7,18 @@ With the empirical distribution function :math:`F_n` of n draws and the law's :m
     \mathrm{KS} = \sup_x |F_n(x) - F(x)|, \qquad
     W_1 = \tfrac1n \sum_i |x_{(i)} - F^{-1}((i - \tfrac12)/n)|.
 
-Draws have shape (chain, draw), or (draw,) for one chain; the answer has one number a chain. Work is done one chain at a
+Draws have shape (chain, draw), or (draw,) for one chain; the answer has one number per chain. Work is done one chain at a
 time in float64, so memory stays at a few times one chain. A chain that holds a non-finite draw is at distance nan.
 None of these is zero for a perfect sampler: read them beside `iid_floor`.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 __all__ = [
     "Distances",
@@ -32,13 +34,17 @@ __all__ = [
 ]
 
 
+DistributionFunction = Callable[[np.ndarray], np.ndarray]
+"""Of a law on the line, or its inverse."""
+
+
 class Target(Protocol):
     """A one-dimensional law that is known: its distribution function, its inverse, and the bins of its histogram."""
 
     @property
-    def cdf(self) -> Callable: ...
+    def cdf(self) -> DistributionFunction: ...
     @property
-    def quantile(self) -> Callable: ...
+    def quantile(self) -> DistributionFunction: ...
     @property
     def edges(self) -> np.ndarray: ...
 
@@ -51,7 +57,9 @@ class Distances(NamedTuple):
     wasserstein1: np.ndarray
 
 
-def total_variation(draws, target: Target | Callable, edges=None) -> np.ndarray:
+def total_variation(
+    draws: ArrayLike, target: Target | DistributionFunction, edges: ArrayLike | None = None
+) -> np.ndarray:
     """Half the L1 distance between the draws' histogram and the law's mass in the same bins.
 
     Args:
@@ -76,7 +84,7 @@ def total_variation(draws, target: Target | Callable, edges=None) -> np.ndarray:
     return _per_chain(lambda ordered: _total_variation(ordered, mass, edges), draws)
 
 
-def kolmogorov_smirnov(draws, target: Target | Callable) -> np.ndarray:
+def kolmogorov_smirnov(draws: ArrayLike, target: Target | DistributionFunction) -> np.ndarray:
     """The largest gap between the empirical and the true distribution function.
 
     Args:
@@ -95,7 +103,7 @@ def kolmogorov_smirnov(draws, target: Target | Callable) -> np.ndarray:
     return _per_chain(lambda ordered: _kolmogorov_smirnov(ordered, cdf), draws)
 
 
-def wasserstein1(draws, target) -> np.ndarray:
+def wasserstein1(draws: ArrayLike, target: Target | DistributionFunction | np.ndarray) -> np.ndarray:
     """The mean distance that a draw has to travel, to the n mid-point quantiles of the law.
 
     Args:
@@ -123,12 +131,12 @@ def wasserstein1(draws, target) -> np.ndarray:
     return _per_chain(lambda ordered: _wasserstein1(ordered, reference), draws)
 
 
-def distances(draws, target: Target) -> Distances:
+def distances(draws: ArrayLike, target: Target) -> Distances:
     """All three distances from one sort of each chain."""
     mass, edges = bin_probabilities(target, target.edges), target.edges
     reference = quantiles(target, np.shape(draws)[-1])
 
-    def of_chain(ordered):
+    def of_chain(ordered: np.ndarray) -> tuple[float, float, float]:
         return (
             _total_variation(ordered, mass, edges),
             _kolmogorov_smirnov(ordered, target.cdf),
@@ -153,18 +161,19 @@ def iid_floor(target: Target, n: int, repeats: int = 32, seed: int = 0) -> Dista
     return distances(target.quantile(generator.random((repeats, n))), target)
 
 
-def bin_probabilities(target: Target | Callable, edges=None) -> np.ndarray:
+def bin_probabilities(target: Target | DistributionFunction, edges: ArrayLike | None = None) -> np.ndarray:
     """The law's mass in each bin."""
     edges = _edges(target, edges)
     return np.diff(_cdf(target)(edges))
 
 
-def quantiles(target, n: int) -> np.ndarray:
+def quantiles(target: Target | DistributionFunction, n: int) -> np.ndarray:
     """The law's quantiles at (i - 1/2)/n: the n points that stand for it in `wasserstein1`."""
-    return np.asarray(getattr(target, "quantile", target)((np.arange(n) + 0.5) / n))
+    law: Any = target
+    return np.asarray(getattr(law, "quantile", law)((np.arange(n) + 0.5) / n))
 
 
-def total_variation_jax(draws, probabilities, edges):
+def total_variation_jax(draws: jax.Array, probabilities: ArrayLike, edges: ArrayLike) -> jax.Array:
     """`total_variation` as one jittable expression, for losses that stay on the device.
 
     Args:
@@ -182,22 +191,24 @@ def total_variation_jax(draws, probabilities, edges):
     return jnp.where(jnp.isfinite(draws).all(-1), distance, jnp.nan)
 
 
-def _cdf(target) -> Callable:
-    return getattr(target, "cdf", target)
+def _cdf(target: Target | DistributionFunction) -> DistributionFunction:
+    law: Any = target
+    function: DistributionFunction = getattr(law, "cdf", law)
+    return function
 
 
-def _edges(target, edges) -> np.ndarray:
+def _edges(target: Target | DistributionFunction, edges: ArrayLike | None) -> np.ndarray:
     if edges is None:
         if not hasattr(target, "edges"):
             raise ValueError("total_variation got a distribution function but no `edges`; give the edges of the bins.")
         edges = target.edges
-    edges = np.asarray(edges, float)
-    if edges.ndim != 1 or len(edges) < 2 or not (np.diff(edges) > 0).all():
-        raise ValueError(f"`edges` must be at least two increasing numbers; got an array of shape {edges.shape}.")
-    return edges
+    found = np.asarray(edges, float)
+    if found.ndim != 1 or len(found) < 2 or not (np.diff(found) > 0).all():
+        raise ValueError(f"`edges` must be at least two increasing numbers; got an array of shape {found.shape}.")
+    return found
 
 
-def _per_chain(distance: Callable, draws, width: int = 1) -> np.ndarray:
+def _per_chain(distance: Callable[[np.ndarray], Any], draws: ArrayLike, width: int = 1) -> np.ndarray:
     """Apply `distance` to each chain, sorted and in float64; nan for a chain with a non-finite draw."""
     draws = np.asarray(draws)
     if draws.ndim not in (1, 2) or draws.shape[-1] == 0:
@@ -222,7 +233,7 @@ def _total_variation(ordered: np.ndarray, mass: np.ndarray, edges: np.ndarray) -
     return float(np.abs(share - mass).sum() + outside) / 2
 
 
-def _kolmogorov_smirnov(ordered: np.ndarray, cdf: Callable) -> float:
+def _kolmogorov_smirnov(ordered: np.ndarray, cdf: DistributionFunction) -> float:
     truth, n = cdf(ordered), len(ordered)
     above = (np.arange(1, n + 1) / n - truth).max()
     below = (truth - np.arange(n) / n).max()

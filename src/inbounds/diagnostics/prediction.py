@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
 from inbounds.kernels._base import Kernel
@@ -53,7 +54,9 @@ class Prediction:
         return max(abs(self.worst_sd_error), abs(self.worst_correlation_error))
 
 
-def predict(kernel: Kernel, step_size: float, hessian, noise, scale=None) -> Prediction:
+def predict(
+    kernel: Kernel, step_size: float, hessian: ArrayLike, noise: ArrayLike, scale: ArrayLike | None = None
+) -> Prediction:
     """The stationary law of a kernel where the posterior of phi is Gaussian.
 
     Args:
@@ -73,15 +76,15 @@ def predict(kernel: Kernel, step_size: float, hessian, noise, scale=None) -> Pre
     size = len(hessian)
     if hessian.shape != (size, size) or noise.shape != (size, size):
         raise ValueError(f"`hessian` and `noise` must be square, of one size; got {hessian.shape} and {noise.shape}.")
-    hessian, noise = (hessian + hessian.T) / 2, (noise + noise.T) / 2
-    scale = np.broadcast_to(np.asarray(1.0 if scale is None else scale, float), (size,))
+    curvature, covariance = (hessian + hessian.T) / 2, (noise + noise.T) / 2
+    scales = np.broadcast_to(np.asarray(1.0 if scale is None else scale, float), (size,))
     try:
-        exact = cho_solve(cho_factor(hessian), np.eye(size))
+        exact = cho_solve(cho_factor(curvature), np.eye(size))
     except LinAlgError:
         raise ValueError(
             "The Hessian is not positive definite: no Gaussian has it. Take it at the mode, over all the data."
         ) from None
-    recursion = kernel.recursion(float(step_size), hessian, noise, scale)
+    recursion = kernel.recursion(float(step_size), curvature, covariance, scales)
     if not recursion.temperature > 0:
         raise ValueError("At temperature 0 a kernel climbs, and has no law to compare with.")
     return _compared(recursion, recursion.temperature * exact)
@@ -111,5 +114,6 @@ def stationary_covariance(recursion: Recursion) -> np.ndarray:
             if not np.isfinite(reach):
                 break
             if reach < 1e-10:
-                return (total + total.T) / 2
+                result: np.ndarray = (total + total.T) / 2
+                return result
     raise UnstableError("the step is too long: the chain has no stationary law")

@@ -24,16 +24,18 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.polynomial import hermite_e, legendre
+from numpy.typing import ArrayLike
 from scipy import integrate, interpolate, sparse
 from scipy.sparse import linalg
 
 from inbounds.precision import in_double
+from inbounds.transforms import Transform, onto
 
 __all__ = ["SCHEMES", "Bias", "StationaryLaw", "fitted_slope", "stationary"]
 
@@ -56,9 +58,9 @@ class Target(Protocol):
     mean: float
     second_moment: float
 
-    def score(self, theta): ...
+    def score(self, theta: jax.Array) -> jax.Array: ...
     @property
-    def cdf(self) -> Callable: ...
+    def cdf(self) -> Callable[[np.ndarray], np.ndarray]: ...
     def __hash__(self) -> int: ...
 
 
@@ -103,16 +105,17 @@ class StationaryLaw:
     lengths: np.ndarray
     drift: np.ndarray
     tail_mass: float
-    to_phi: Callable
+    to_phi: Callable[[np.ndarray], np.ndarray]
 
-    def mean(self, h: Callable = lambda theta: theta) -> float:
+    def mean(self, h: Callable[[np.ndarray], np.ndarray] = lambda theta: theta) -> float:
         """E[h(theta)] under the law, for h that takes an array."""
         return float(self.weights @ h(self.theta))
 
-    def cdf(self, theta) -> np.ndarray:
+    def cdf(self, theta: ArrayLike) -> np.ndarray:
         """The distribution function of theta under the law."""
         phi = np.clip(self.to_phi(np.asarray(theta, float)), self.phi[0], self.phi[-1])
-        return interpolate.CubicHermiteSpline(self.phi, self.distribution, self.density)(phi)
+        result: np.ndarray = interpolate.CubicHermiteSpline(self.phi, self.distribution, self.density)(phi)
+        return result
 
     def bias(self) -> Bias:
         """How the law differs from the target."""
@@ -132,7 +135,7 @@ class StationaryLaw:
 
 def stationary(
     target: Target,
-    transform=None,
+    transform: Transform | str | None = None,
     step_size: float = 0.1,
     *,
     scheme: str = "euler",
@@ -164,7 +167,7 @@ def stationary(
     if scheme == "mirror":
         chain = functools.partial(_mirror, target)
         low, high = _range(_score(target), target.low, target.high)
-        reach = _MOST_PANELS * 2 * _total_sd(step_size, noise_sd, noise_correction)
+        reach = _MOST_PANELS * 2 * float(_total_sd(step_size, noise_sd, noise_correction))
         farthest = low, target.high if math.isfinite(target.high) else low + reach
     else:
         proxy = _Proxy(target, _resolve(transform, target))
@@ -182,7 +185,7 @@ def stationary(
     return _checked(law, step_size, scheme)
 
 
-def fitted_slope(step_sizes, errors) -> float:
+def fitted_slope(step_sizes: ArrayLike, errors: ArrayLike) -> float:
     """The order of convergence: the least-squares slope of log|error| against log(step size).
 
     Args:
@@ -199,20 +202,22 @@ def fitted_slope(step_sizes, errors) -> float:
         >>> round(ib.diagnostics.fitted_slope(np.array([0.1, 0.2, 0.4]), np.array([0.01, 0.04, 0.16])), 6)
         2.0
     """
-    step_sizes, errors = np.asarray(step_sizes, float), np.abs(np.asarray(errors, float))
-    if step_sizes.shape != errors.shape or step_sizes.size < 2:
+    sizes, magnitudes = np.asarray(step_sizes, float), np.abs(np.asarray(errors, float))
+    if sizes.shape != magnitudes.shape or sizes.size < 2:
         raise ValueError(
-            f"fitted_slope needs as many errors as step sizes, at least two; got {step_sizes.shape} and {errors.shape}."
+            f"fitted_slope needs as many errors as step sizes, at least two; got {sizes.shape} and {magnitudes.shape}."
         )
-    if not ((step_sizes > 0).all() and (errors > 0).all() and np.isfinite(errors).all()):
+    if not ((sizes > 0).all() and (magnitudes > 0).all() and np.isfinite(magnitudes).all()):
         raise ValueError("fitted_slope takes logarithms: step sizes and errors must be finite and not zero.")
-    return float(np.polyfit(np.log(step_sizes), np.log(errors), 1)[0])
+    return float(np.polyfit(np.log(sizes), np.log(magnitudes), 1)[0])
 
 
 # -- the three chains ---------------------------------------------------------------------------------------------
 
 
-def _euler(proxy: "_Proxy", step_size, noise_sd, noise_correction, low, high) -> StationaryLaw:
+def _euler(
+    proxy: "_Proxy", step_size: float, noise_sd: float, noise_correction: bool, low: float, high: float
+) -> StationaryLaw:
     """phi' is normal with mean phi + eps G and variance 2 eps + eps^2 V, or max(2 eps, eps^2 V) when corrected."""
     probe = np.linspace(low, high, _BLOCK)
     _, slope, drift = proxy(probe)
@@ -227,7 +232,9 @@ def _euler(proxy: "_Proxy", step_size, noise_sd, noise_correction, low, high) ->
     return _law(proxy.target, nodes, spacing, weights / spacing, theta, slope, drift, proxy.inverse)
 
 
-def _leimkuhler_matthews(proxy: "_Proxy", step_size, noise_sd, noise_correction, low, high) -> StationaryLaw:
+def _leimkuhler_matthews(
+    proxy: "_Proxy", step_size: float, noise_sd: float, noise_correction: bool, low: float, high: float
+) -> StationaryLaw:
     """The law of y from the action of its kernel on functions, then phi = y + sqrt(eps/2) eta."""
     half = math.sqrt(step_size / 2)
     y = np.linspace(low, high, 1 + math.ceil((high - low) / min(0.7 * half, 0.1)))
@@ -248,7 +255,9 @@ def _leimkuhler_matthews(proxy: "_Proxy", step_size, noise_sd, noise_correction,
     return _law(proxy.target, nodes, spacing, density, theta, slope, drift, proxy.inverse)
 
 
-def _mirror(target: Target, step_size, noise_sd, noise_correction, low, high) -> StationaryLaw:
+def _mirror(
+    target: Target, step_size: float, noise_sd: float, noise_correction: bool, low: float, high: float
+) -> StationaryLaw:
     """theta' is a normal folded at the ends of the support: the normal density summed over the images of its mean."""
     sd = float(_total_sd(step_size, noise_sd, noise_correction))
     nodes, spacing = _panels(low, high, lambda x: min(2 * sd, (high - low) / 4), centre=low)
@@ -268,18 +277,28 @@ def _mirror(target: Target, step_size, noise_sd, noise_correction, low, high) ->
     return _law(target, nodes, spacing, weights / spacing, nodes, ones, drift, lambda theta: theta, open_ends)
 
 
-def _longest_panel(step_size) -> float:
+def _longest_panel(step_size: float) -> float:
     """Short against the injected noise, which is the finest scale of the law, and against the features of the drift."""
     return min(1.5, 2.5 * math.sqrt(2 * step_size))
 
 
-def _total_sd(step_size, gradient_sd, noise_correction):
+def _total_sd(step_size: float, gradient_sd: float | np.ndarray, noise_correction: bool) -> np.ndarray:
     """Of one step: injected and gradient noise together."""
     injected, gradient = 2 * step_size, np.square(step_size * gradient_sd)
-    return np.sqrt(np.maximum(injected, gradient) if noise_correction else injected + gradient)
+    return np.asarray(np.sqrt(np.maximum(injected, gradient) if noise_correction else injected + gradient))
 
 
-def _law(target, nodes, spacing, density, theta, slope, drift, to_phi, open_ends=(True, True)) -> StationaryLaw:
+def _law(
+    target: Target,
+    nodes: np.ndarray,
+    spacing: np.ndarray,
+    density: np.ndarray,
+    theta: np.ndarray,
+    slope: np.ndarray,
+    drift: np.ndarray,
+    to_phi: Callable[[np.ndarray], np.ndarray],
+    open_ends: ArrayLike = (True, True),
+) -> StationaryLaw:
     """There is nothing beyond an end that is not open: the grid ends there because the support does."""
     density = density / (density @ spacing)
     centre = (density * spacing) @ nodes  # not the peak, which is at an end where a chain explodes
@@ -303,7 +322,7 @@ def _law(target, nodes, spacing, density, theta, slope, drift, to_phi, open_ends
 class _Proxy:
     """phi -> (theta, f', G) in float64, whatever JAX's default precision is."""
 
-    def __init__(self, target: Target, transform):
+    def __init__(self, target: Target, transform: Transform):
         self.target, self.transform = target, transform
         self._evaluate = _proxy_function(target, transform)
         ends = self(np.array([-1e6, 1e6]))[0]
@@ -318,9 +337,10 @@ class _Proxy:
         return _in_blocks(self._evaluate, phi)
 
     def drift(self, phi: np.ndarray) -> np.ndarray:
-        return self(phi)[2]
+        result: np.ndarray = self(phi)[2]
+        return result
 
-    def inverse(self, theta) -> np.ndarray:
+    def inverse(self, theta: ArrayLike) -> np.ndarray:
         with in_double():
             return np.asarray(self.transform.inv(jnp.asarray(theta, jnp.float64)))
 
@@ -332,8 +352,8 @@ class _Proxy:
 
 
 @functools.lru_cache(maxsize=64)
-def _proxy_function(target: Target, transform) -> Callable:
-    def evaluate(phi):
+def _proxy_function(target: Target, transform: Transform) -> Callable[[jax.Array], jax.Array]:
+    def evaluate(phi: jax.Array) -> jax.Array:
         point = transform.evaluation_point(phi)
         drift = transform.pull_back(phi, point, target.score(point))
         return jnp.stack([transform(phi), transform.derivative(phi), drift])
@@ -341,16 +361,16 @@ def _proxy_function(target: Target, transform) -> Callable:
     return jax.jit(evaluate)
 
 
-def _score(target: Target) -> Callable:
+def _score(target: Target) -> Callable[[np.ndarray], np.ndarray]:
     return functools.partial(_in_blocks, _score_function(target))
 
 
 @functools.lru_cache(maxsize=64)
-def _score_function(target: Target) -> Callable:
+def _score_function(target: Target) -> Callable[[jax.Array], jax.Array]:
     return jax.jit(target.score)
 
 
-def _in_blocks(function: Callable, x: np.ndarray) -> np.ndarray:
+def _in_blocks(function: Callable[[jax.Array], jax.Array], x: np.ndarray) -> np.ndarray:
     """Apply a JAX function in float64, in blocks of one shape; the answer has leading axes of its own, then x's."""
     flat = np.ravel(np.asarray(x, float))
     padded = np.append(flat, np.zeros(-len(flat) % _BLOCK)).reshape(-1, _BLOCK)
@@ -360,7 +380,7 @@ def _in_blocks(function: Callable, x: np.ndarray) -> np.ndarray:
     return values.reshape(*values.shape[:-1], *np.shape(x))
 
 
-def _range(drift: Callable, low: float, high: float) -> tuple[float, float]:
+def _range(drift: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> tuple[float, float]:
     """Where exp(integral of the drift), the exact density, exceeds what is negligible, with room for a wider law."""
     ladder = np.sinh(np.linspace(-12, 12, _BLOCK))
     if math.isfinite(low) and math.isfinite(high):
@@ -377,7 +397,9 @@ def _range(drift: Callable, low: float, high: float) -> tuple[float, float]:
 # -- quadrature ---------------------------------------------------------------------------------------------------
 
 
-def _panels(low: float, high: float, length: Callable, centre: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+def _panels(
+    low: float, high: float, length: Callable[[float], Any], centre: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights of Gauss-Legendre panels of the given local length; `centre`, a possible kink, is an edge."""
     centre = min(max(centre, low), high)
     sides = []
@@ -402,7 +424,8 @@ def _integral(density: np.ndarray, spacing: np.ndarray) -> np.ndarray:
     panels = density.reshape(-1, _ORDER)
     halves = spacing.reshape(-1, _ORDER)[:, :1] / weights[0]
     masses = halves[:, 0] * (panels @ weights)
-    return ((np.cumsum(masses) - masses)[:, None] + halves * (panels @ within.T)).ravel()
+    result: np.ndarray = ((np.cumsum(masses) - masses)[:, None] + halves * (panels @ within.T)).ravel()
+    return result
 
 
 def _hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -471,7 +494,9 @@ def _left_null(kernel: sparse.csr_array) -> np.ndarray:
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
-def _validate(target, transform, step_size, scheme, noise_sd) -> None:
+def _validate(
+    target: Target, transform: Transform | str | None, step_size: float, scheme: str, noise_sd: float
+) -> None:
     if scheme not in SCHEMES:
         raise ValueError(f"`scheme` must be one of {', '.join(SCHEMES)}; got {scheme!r}.")
     if not (np.ndim(step_size) == 0 and 0 < step_size < math.inf):
@@ -492,12 +517,11 @@ def _validate(target, transform, step_size, scheme, noise_sd) -> None:
             )
 
 
-def _resolve(transform, target):
-    if not isinstance(transform, str):
+def _resolve(transform: Transform | str | None, target: Any) -> Transform:
+    if isinstance(transform, Transform):
         return transform
-    from inbounds import transforms
-
-    return transforms.onto(target.support, transform)
+    assert transform is not None
+    return onto(target.support, transform)
 
 
 def _checked(law: StationaryLaw, step_size: float, scheme: str) -> StationaryLaw:

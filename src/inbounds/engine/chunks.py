@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax import lax
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def _run_chunk(
     program: Program,
     fuses: bool,
-    of_kernel: tuple,
+    of_kernel: tuple[Any, ...],
     carry: Carry,
     arrays: PyTree,
     keys: Keys,
@@ -40,7 +40,7 @@ def _run_chunk(
     """
     of_device = program if program.layout is None else program.of_one_device
 
-    def chunk(of_kernel, *arguments):
+    def chunk(of_kernel: tuple[Any, ...], *arguments: Any) -> tuple[Carry, Rows, PyTree]:
         bound = replace(of_device, kernel=program.kernel.with_arrays(of_kernel))
         return (small_chunk if program.small else large_chunk)(bound, *arguments)
 
@@ -48,7 +48,8 @@ def _run_chunk(
     if program.layout is None:
         return chunk(*arguments)
     own = (False, True, False, True, False, False, False, False, step_size.ndim > 0)
-    return program.layout.over_chains(chunk, own, (0, 1, 0))(*arguments)
+    carry, rows, finite = program.layout.over_chains(chunk, own, (0, 1, 0))(*arguments)
+    return carry, rows, finite
 
 
 def chunk_runner(program: Program) -> Callable[..., tuple[Carry, Rows, PyTree]]:
@@ -62,12 +63,15 @@ def chunk_runner(program: Program) -> Callable[..., tuple[Carry, Rows, PyTree]]:
 def refresh(program: Program, carry: Carry) -> Carry:
     """Let the gradient estimator of every chain look at all the data, one chain after the other."""
     kernel = program.kernel
-    return kernel.posterior.compiled.of(_refresh, program)(kernel.arrays, whole_data(kernel, program.layout), carry)
+    refreshed: Carry = kernel.posterior.compiled.of(_refresh, program)(
+        kernel.arrays, whole_data(kernel, program.layout), carry
+    )
+    return refreshed
 
 
-def _refresh(program: Program, of_kernel: tuple, data: PyTree, carry: Carry) -> Carry:
+def _refresh(program: Program, of_kernel: tuple[Any, ...], data: PyTree, carry: Carry) -> Carry:
 
-    def own(of_kernel, data, state):
+    def own(of_kernel: tuple[Any, ...], data: PyTree, state: Any) -> Any:
         kernel = program.kernel.with_arrays(of_kernel)
         with kernel.posterior.holding(data):
             return lax.map(kernel.refresh, state)

@@ -134,7 +134,7 @@ class CPU(Plain):
 
 
 def _is_single(x: Array) -> bool:
-    return x.dtype == jnp.float32
+    return bool(x.dtype == jnp.float32)
 
 
 def _powers_of_two(x: Array) -> Any:
@@ -152,7 +152,7 @@ def _computed(x: Array) -> Array:
         return x
     flat = x.reshape(-1)
     half = (flat.size + 1) // 2  # barriers are taken out before loops are joined; a loop of two turns stays
-    halves = lax.map(lambda start: lax.dynamic_slice_in_dim(flat, start, half), np.array([0, flat.size - half]))
+    halves: Array = lax.map(lambda start: lax.dynamic_slice_in_dim(flat, start, half), np.array([0, flat.size - half]))
     if 2 * half == flat.size:
         return halves.reshape(x.shape)
     return jnp.concatenate([halves[0], halves[1, 1:]]).reshape(x.shape)

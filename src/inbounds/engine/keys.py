@@ -14,7 +14,8 @@ FEW_WORDS = 32  # of keys to derive: up to here whole numbers of Python are fast
 
 def as_key(words: Any) -> jax.Array:
     """The random key of these words, or the keys."""
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+    key: jax.Array = jax.random.wrap_key_data(words, impl="threefry2x32")
+    return key
 
 
 def words_of(seed: int) -> np.ndarray:

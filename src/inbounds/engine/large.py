@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from inbounds.engine.normals import normal_like
-from inbounds.engine.program import Carry, Program, Rows
+from inbounds.engine.program import Carry, Keys, Program, Rows
 from inbounds.engine.steps import (
     collect,
     finite_variables,
@@ -26,8 +26,13 @@ from inbounds.engine.steps import (
 from inbounds.trees import PyTree
 
 
-def large_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, step_size) -> tuple:
-    def body(index, loop):
+def large_chunk(
+    program: Program, carry: Carry, arrays: PyTree, keys: Keys, start: jax.Array, num_blocks: jax.Array, end: jax.Array,
+    burn_in: jax.Array, step_size: jax.Array,
+) -> tuple[Carry, Rows, PyTree]:  # fmt: skip
+    """Block after block; of each the last draw may be kept."""
+
+    def body(index: jax.Array, loop: tuple[Carry, Rows]) -> tuple[Carry, Rows]:
         carry, rows = loop
         first = start + index * program.block_steps
         carry, row = _large_block(program, carry, arrays, keys, first, end, burn_in, step_size)
@@ -37,7 +42,10 @@ def large_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, s
     return carry, rows, finite_variables(program, carry)
 
 
-def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -> tuple[Carry, Rows]:
+def _large_block(
+    program: Program, carry: Carry, arrays: PyTree, keys: Keys, first: jax.Array, end: jax.Array, burn_in: jax.Array,
+    step_size: jax.Array,
+) -> tuple[Carry, Rows]:  # fmt: skip
     """Noise in the step; the block's length divides `thin`, so that only its last phi can be kept.
 
     One chain goes through the loop without its axis, which would cost a copy of the state in every step.
@@ -46,13 +54,13 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
     steps = first + jnp.arange(length)
     plan = for_every_chain(program, lambda key: program.source.plan(key, steps), keys.batch)
 
-    def shed(tree):
+    def shed(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: leaf[0], tree) if alone else tree
 
-    def dress(tree):
+    def dress(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: leaf[None], tree) if alone else tree
 
-    def of_step(inputs):
+    def of_step(inputs: tuple[jax.Array, PyTree, jax.Array | None]) -> tuple[jax.Array, PyTree, jax.Array]:
         number, plan, size = inputs
         return number, plan, step_size if size is None else size
 
@@ -69,13 +77,13 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         step, left = steppers.in_a_row(state, *arguments)
 
         @jax.jit  # traced once
-        def one(loop, inputs):
+        def one(loop: tuple[Any, list[Any]], inputs: Any) -> tuple[Any, list[Any]]:
             state, left = loop
             number, plan, size = of_step(inputs)
             (state, _), left = step(number, left, state, plan, size)
             return state, left
 
-        def group(loop, inputs):
+        def group(loop: tuple[Any, list[Any]], inputs: Any) -> tuple[tuple[Any, list[Any]], None]:
             for place in range(program.unroll):
                 loop = one(loop, jax.tree.map(lambda leaf, place=place: leaf[place], inputs))
             return loop, None
@@ -89,7 +97,7 @@ def _large_block(program, carry, arrays, keys, first, end, burn_in, step_size) -
         )
         done = jnp.where(count == length, most, 0)
 
-    def turn(index, loop):
+    def turn(index: jax.Array, loop: tuple[Any, Any]) -> tuple[Any, Any]:
         # No other report leaves the loop, and each is a pass over the drift. That the condition pays was measured on CPUs alone.
         report = length == 1 or not program.form.asks_for_reports or index == count - 1
         state = upright(loop[0])
@@ -124,11 +132,11 @@ class Steppers:
         # For all steps or for none: the noise of a step must not depend on the loop that it is in.
         self.fuses = self.fastest is not None and self.fastest.pays
 
-    def in_a_row(self, *arguments: Any) -> tuple[Callable, list]:
+    def in_a_row(self, *arguments: Any) -> tuple[Callable[..., Any], list[Any]]:
         """A step that is followed by others and reports nothing, and what the first of them is left."""
         return self._mapped(self.fastest, *arguments) if self.fuses else (partial(self._by_xla, False), [])
 
-    def alone(self, report: bool | jax.Array, *arguments: Any) -> tuple[Callable, list]:
+    def alone(self, report: bool | jax.Array, *arguments: Any) -> tuple[Callable[..., Any], list[Any]]:
         """A step that nothing is left, nor leaves anything."""
         if not self.fuses:
             return partial(self._by_xla, report), []
@@ -138,13 +146,15 @@ class Steppers:
     def _one_chain(self) -> bool:
         return self.program.num_chains == 1
 
-    def _of_one_chain(self, state: Any, plan: PyTree, size: jax.Array) -> tuple:
-        def first(tree):
+    def _of_one_chain(self, state: Any, plan: PyTree, size: jax.Array) -> tuple[Any, ...]:
+        def first(tree: PyTree) -> PyTree:
             return jax.tree.map(lambda leaf: leaf[0], tree)
 
         return state if self._one_chain else first(state), first(plan), size if size.ndim == 0 else size[0]
 
-    def _advance(self, report: bool | jax.Array, noise: PyTree, state: Any, plan: PyTree, size: jax.Array) -> tuple:
+    def _advance(
+        self, report: bool | jax.Array, noise: PyTree, state: Any, plan: PyTree, size: jax.Array
+    ) -> tuple[Any, ...]:
         return step_of_one(self.program, state, noise, plan, self.arrays, size, report)
 
     def _kernels(self, report: bool | jax.Array, in_a_row: bool) -> Any:
@@ -153,11 +163,11 @@ class Steppers:
             advance, self.noise, self.like, chains=self.program.num_chains, in_a_row=in_a_row
         )
 
-    def _mapped(self, kernels: Any, *arguments: Any) -> tuple[Callable, list]:
+    def _mapped(self, kernels: Any, *arguments: Any) -> tuple[Callable[..., Any], list[Any]]:
         words = jax.random.key_data(self.keys)
         if self._one_chain:
 
-            def step(number, left, *arguments):
+            def step(number: jax.Array, left: list[jax.Array], *arguments: Any) -> Any:
                 return kernels(words[0], number, left, *self._of_one_chain(*arguments))
 
             return step, kernels.begin(*self._of_one_chain(*arguments))
@@ -166,8 +176,8 @@ class Steppers:
         return partial(every, words), jax.vmap(kernels.begin, in_axes=own)(*arguments)
 
     def _by_xla(
-        self, report: bool | jax.Array, number: jax.Array, left: list, state: Any, plan: PyTree, size: jax.Array
-    ) -> tuple:
+        self, report: bool | jax.Array, number: jax.Array, left: list[Any], state: Any, plan: PyTree, size: jax.Array
+    ) -> tuple[Any, ...]:
         if self._one_chain:
             noise = self._draw(self.keys[0], number)
             return self._advance(report, noise, *self._of_one_chain(state, plan, size)), left
@@ -183,7 +193,7 @@ class Steppers:
         return layout.normal_like(key, self.noise, several=self.program.kernel.normals > 1)
 
 
-def _lying(program: Program, state: Any) -> tuple[Callable, Callable]:
+def _lying(program: Program, state: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What makes vectors of the leaves of a state, and what makes leaves of them again.
 
     Between two steps the numbers lie in vectors where the form says so: there short rows would make slow loops of the steps.
@@ -193,10 +203,10 @@ def _lying(program: Program, state: Any) -> tuple[Callable, Callable]:
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
     first = 0 if program.num_chains == 1 else 1  # axes that stay
 
-    def flat(state):
+    def flat(state: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:first], -1) if leaf.ndim > first else leaf, state)
 
-    def upright(state):
+    def upright(state: Any) -> Any:
         return jax.tree.map(lambda leaf, like: leaf.reshape(like.shape), state, shapes)
 
     return flat, upright

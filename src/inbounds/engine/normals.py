@@ -43,7 +43,7 @@ OWN_DRAW = 2**14  # numbers from which on a leaf's noise is drawn on its own
 
 
 def normal(
-    key: jax.Array, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32, stream: int = 0
+    key: jax.Array, shape: tuple[int, ...], dtype: jax.typing.DTypeLike = jnp.float32, stream: int | jax.Array = 0
 ) -> jax.Array:
     """Independent standard normals from a key, and from each `stream` of it: `jax.random.normal`, faster in single precision."""
     words = jax.random.key_data(key)

@@ -6,6 +6,7 @@ One loop goes over all the steps: a second loop around it, over blocks, would do
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +14,15 @@ from jax import lax
 
 from inbounds import trees
 from inbounds.engine.normals import normal
-from inbounds.engine.program import Carry, Program, Rows
+from inbounds.engine.program import Carry, Keys, Program, Rows
 from inbounds.engine.steps import collect, finite_variables, for_every_chain, no_rows, put_row, row_of, step, step_sizes
 from inbounds.trees import PyTree
 
 
-def small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, step_size) -> tuple:
+def small_chunk(
+    program: Program, carry: Carry, arrays: PyTree, keys: Keys, start: jax.Array, num_blocks: jax.Array, end: jax.Array,
+    burn_in: jax.Array, step_size: jax.Array,
+) -> tuple[Carry, Rows, PyTree]:  # fmt: skip
     """Noise and minibatches of all the steps are decided beforehand. Each writes the row that it belongs to; that of the last one stays.
 
     Each reports too: of so few numbers that is no slower than to ask whether it must.
@@ -36,7 +40,7 @@ def small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, s
     inputs = (plan, step_sizes(program, steps, step_size))
     first = row_of(program, start)
 
-    def turn(index, loop):
+    def turn(index: jax.Array, loop: tuple[Any, Rows]) -> tuple[Any, Rows]:
         state, rows = loop
         noise = jax.vmap(partial(trees.cut_like, like))(lax.dynamic_slice_in_dim(normals, index * size, size, axis=1))
         plan, scheduled = jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), inputs)
@@ -50,7 +54,7 @@ def small_chunk(program, carry, arrays, keys, start, num_blocks, end, burn_in, s
         one = jax.jit(turn)  # traced once
         groups = lax.div(count, jnp.full_like(count, program.unroll))
 
-        def group(number, loop):
+        def group(number: jax.Array, loop: tuple[Any, Rows]) -> tuple[Any, Rows]:
             for place in range(program.unroll):
                 loop = one(number * program.unroll + place, loop)
             return loop
@@ -76,7 +80,7 @@ def _normals(program: Program, like: PyTree, start: jax.Array, key: jax.Array) -
     """Standard normals for all the steps of a chunk: a vector, of which XLA makes vector instructions, whatever leaves phi has."""
     count, dtype = program.block_steps * trees.size(like), jax.tree.leaves(like)[0].dtype
 
-    def of_block(block):
+    def of_block(block: jax.Array) -> jax.Array:
         if dtype == jnp.float32:  # the block's number is one of the generator's two counters: no key to make
             return normal(key, (count,), dtype, stream=block)
         return normal(jax.random.fold_in(key, block), (count,), dtype)

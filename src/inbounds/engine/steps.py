@@ -51,7 +51,7 @@ def for_every_chain(program: Program, function: Callable[[jax.Array], PyTree], k
 def step_of_one(
     program: Program, state: Any, noise: PyTree, plan: PyTree, arrays: PyTree, step_size: jax.Array,
     report: bool | jax.Array,
-) -> tuple:  # fmt: skip
+) -> tuple[Any, dict[str, jax.Array]]:  # fmt: skip
     """One step of one chain; nothing is reported where `report` turns out to be False."""
     kernel = program.kernel
     new, info = kernel.update(noise, state, program.source.fetch(arrays, plan), step_size, report)
@@ -62,16 +62,17 @@ def step_of_one(
 def step(
     program: Program, state: Any, noise: PyTree, plan: PyTree, arrays: PyTree, step_size: jax.Array,
     report: bool | jax.Array = True,
-) -> tuple:  # fmt: skip
+) -> tuple[Any, dict[str, jax.Array]]:  # fmt: skip
     """One step of every chain."""
 
-    def one(noise, state, plan, step_size):
+    def one(noise: PyTree, state: Any, plan: PyTree, step_size: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
         return step_of_one(program, state, noise, plan, arrays, step_size, report)
 
     if program.num_chains == 1:  # no batch axis of one: it would make every product of matrices a batched one
         first = [jax.tree.map(lambda leaf: leaf[0], tree) for tree in (noise, state, plan)]
         scalar = step_size if step_size.ndim == 0 else step_size[0]
-        return jax.tree.map(lambda leaf: leaf[None], one(first[0], first[1], first[2], scalar))
+        state, info = jax.tree.map(lambda leaf: leaf[None], one(first[0], first[1], first[2], scalar))
+        return state, info
     return jax.vmap(one, in_axes=(0, 0, 0, None if step_size.ndim == 0 else 0))(noise, state, plan, step_size)
 
 
@@ -85,9 +86,9 @@ def collect(program: Program, collected: Any, phi: PyTree, kept: jax.Array) -> A
     assert program.collector is not None
     update = program.collector.update
 
-    def one(collected, row):
+    def one(collected: Any, row: tuple[PyTree, jax.Array]) -> tuple[Any, None]:
         phi, keep = row
-        both = jax.vmap(lambda state, p: update(state, program.kernel.constrain(p)))
+        both: Callable[..., Any] = jax.vmap(lambda state, p: update(state, program.kernel.constrain(p)))
         return lax.cond(keep, lambda: both(collected, phi), lambda: collected), None
 
     return lax.scan(one, collected, (phi, kept))[0]

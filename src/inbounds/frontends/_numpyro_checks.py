@@ -26,7 +26,7 @@ def supports_of(called: CalledModel) -> tuple[dict[str, Any], list[dict[str, dic
     """The supports of the latents, which must be the same wherever the latents are; and how far draws take parameters out of range."""
 
     @jax.jit
-    def supports(seed):
+    def supports(seed: int) -> Any:
         trace, _ = called.trace(seeded(seed))
         found = {name: site["fn"].support for name, site in trace.items() if is_latent(site)}
         return found, {name: _worst_parameters(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
@@ -81,7 +81,7 @@ def check_parameters(called: CalledModel, draws: list[dict[str, dict[str, np.nda
 
 
 def _wanted(called: CalledModel, site: str, parameter: str) -> str:
-    found: list = []
+    found: list[Any] = []
     jax.eval_shape(lambda: found.append(base_of(called.trace(seeded(0))[0][site]["fn"]).arg_constraints[parameter]))
     (constraint,) = found
     lower, upper = getattr(constraint, "lower_bound", None), getattr(constraint, "upper_bound", None)
@@ -95,8 +95,8 @@ def _wanted(called: CalledModel, site: str, parameter: str) -> str:
 def _feeding(called: CalledModel, site: str, parameter: str, seed: int) -> list[str]:
     """The latents that a parameter changes with."""
 
-    def values(seed, fixed):
-        def put(fn):
+    def values(seed: int, fixed: Any) -> Any:
+        def put(fn: Any) -> Any:
             return handlers.substitute(handlers.seed(fn, rng_seed=seed), data=fixed)
 
         trace, _ = called.trace(put)
@@ -156,7 +156,7 @@ def check_start(posterior: NumPyroPosterior) -> None:
     last = {plate.name: plate.size - widths[plate.name] + first[plate.name] for plate in plates}
 
     @jax.jit
-    def look(theta, rows):
+    def look(theta: Any, rows: Any) -> Any:
         sites = {name: site for name, site in posterior.trace(theta, rows).items() if site["type"] == "sample"}
         log_probs = {name: site["fn"].log_prob(site["value"]) for name, site in sites.items()}
         return (
@@ -201,7 +201,7 @@ def changing_with_rows(posterior: NumPyroPosterior) -> frozenset[str]:
     )
 
 
-def _not_finite(name: str, kind: str, log_prob: np.ndarray, value: np.ndarray, theta: dict) -> str:
+def _not_finite(name: str, kind: str, log_prob: np.ndarray, value: np.ndarray, theta: dict[str, Any]) -> str:
     bad = np.argwhere(~np.isfinite(log_prob))
     where = (
         "" if log_prob.ndim == 0 else f" in {len(bad):,} of {log_prob.size:,} terms, first at {tuple(map(int, bad[0]))}"
@@ -214,7 +214,7 @@ def _not_finite(name: str, kind: str, log_prob: np.ndarray, value: np.ndarray, t
     )
 
 
-def _values(start: dict) -> str:
+def _values(start: dict[str, Any]) -> str:
     return ", ".join(f"{name} = {_short(value)}" for name, value in start.items())
 
 

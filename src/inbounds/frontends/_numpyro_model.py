@@ -51,19 +51,29 @@ class Slices(NamedTuple):
     arguments: tuple[str, ...]
 
 
-class _Rows(Messenger):
+class _Handler(Messenger):  # type: ignore[misc]  # NumPyro has no types
+    """Sees the messages of a model that runs."""
+
+
+class _Rows(_Handler):
     """Puts row numbers into the data plates, whatever `subsample_size` the model asked for, and notes the sizes of plates.
 
     Where arguments are cut, a data plate whose size is not theirs (a number, and not the length of the data) is told how many rows there are.
     """
 
-    def __init__(self, fn: Callable, rows: dict[str, jax.Array], slices: Slices | None = None, cut: dict | None = None):
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        rows: dict[str, jax.Array],
+        slices: Slices | None = None,
+        cut: dict[str, Any] | None = None,
+    ):
         self.rows, self.cut = rows, None if cut is None else slices
         self.length = 0 if self.cut is None or cut is None else len(cut[self.cut.arguments[0]])
         self.sizes: dict[str, int] = {}
         super().__init__(fn)
 
-    def process_message(self, msg: dict) -> None:
+    def process_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] != "plate":
             return
         name, size = msg["name"], msg["args"][0]
@@ -76,28 +86,28 @@ class _Rows(Messenger):
             msg["args"] = (size, self.length)
 
 
-class _FirstRows(Messenger):
+class _FirstRows(_Handler):
     """Gives every data plate its first rows and notes its size: the first look at a model."""
 
-    def __init__(self, fn: Callable):
+    def __init__(self, fn: Callable[..., Any]):
         self.found: dict[str, DataPlate] = {}
         super().__init__(fn)
 
-    def process_message(self, msg: dict) -> None:
+    def process_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "plate" and msg["args"][1] is not None:
             size, batch_size = msg["args"]
             self.found[msg["name"]] = DataPlate(msg["name"], size, batch_size)
             msg["value"] = jnp.arange(batch_size)
 
 
-class _Guard(Messenger):
+class _Guard(_Handler):
     """Stops at the first site that cannot be sampled by gradients, before NumPyro tries to draw it."""
 
-    def __init__(self, fn: Callable, plates: set[str]):
+    def __init__(self, fn: Callable[..., Any], plates: set[str]):
         self.plates = plates
         super().__init__(fn)
 
-    def process_message(self, msg: dict) -> None:
+    def process_message(self, msg: dict[str, Any]) -> None:
         name = msg.get("name")
         if msg["type"] == "param" and not str(name).endswith("$params"):
             raise ValueError(
@@ -121,7 +131,7 @@ class _Guard(Messenger):
         if not isinstance(base_of(fn), dist.Delta):
             self._check_local(msg)
 
-    def _check_local(self, msg: dict) -> None:
+    def _check_local(self, msg: dict[str, Any]) -> None:
         for frame in msg["cond_indep_stack"]:
             if frame.name in self.plates:
                 name, plate = msg["name"], frame.name
@@ -137,7 +147,7 @@ class _Guard(Messenger):
 class CalledModel:
     """A model with what it is called with."""
 
-    def __init__(self, model: Callable, args: tuple, kwargs: dict):
+    def __init__(self, model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
         if not callable(model):
             raise ValueError(f"`model` must be a function with NumPyro primitives; got {type(model).__name__}.")
         self.model, self.args, self.kwargs = model, args, kwargs
@@ -153,7 +163,7 @@ class CalledModel:
         return self._plates
 
     def trace(
-        self, latents: Callable, rows: Any = None, slices: Slices | None = None
+        self, latents: Callable[..., Any], rows: Any = None, slices: Slices | None = None
     ) -> tuple[dict[str, Any], dict[str, int]]:
         """All the sites, and what sizes the plates say that they have.
 
@@ -178,7 +188,7 @@ class CalledModel:
         leaves = jax.tree_util.tree_leaves_with_path((self.args, self.kwargs))
         return {self._name(path): leaf for path, leaf in leaves if isinstance(leaf, jax.Array)}
 
-    def _name(self, path: tuple) -> str:
+    def _name(self, path: tuple[Any, ...]) -> str:
         """What an argument is called: as the model calls it, and by its place where that is not known."""
         (kind, first), rest = (part.idx if hasattr(part, "idx") else part.key for part in path[:2]), path[2:]
         name = self._parameters[first] if kind == 0 and first < len(self._parameters) else str(first)
@@ -195,7 +205,7 @@ class CalledModel:
     def _with(self, arrays: dict[str, Any]) -> CalledModel:
         """The same with other arrays in the place of those that have these names."""
 
-        def other(path, leaf):
+        def other(path: tuple[Any, ...], leaf: Any) -> Any:
             return arrays.get(self._name(path), leaf)
 
         called = CalledModel(self.model, *jax.tree_util.tree_map_with_path(other, (self.args, self.kwargs)))
@@ -206,7 +216,7 @@ class CalledModel:
         """What is known of the sample sites without running the model: nothing is computed."""
         found: dict[str, Site] = {}
 
-        def note():
+        def note() -> None:
             for name, site in self.trace(seeded(0), rows)[0].items():
                 if site["type"] == "sample":
                     frames = frozenset(frame.name for frame in site["cond_indep_stack"])
@@ -217,7 +227,7 @@ class CalledModel:
         jax.eval_shape(note)
         return found
 
-    def _check_shape(self, name: str, site: dict) -> None:
+    def _check_shape(self, name: str, site: dict[str, Any]) -> None:
         got, want = np.shape(site["value"]), tuple(site["fn"].shape())
         try:
             np.broadcast_shapes(got, want)
@@ -227,7 +237,8 @@ class CalledModel:
 
     def _call(self, traced: handlers.trace) -> dict[str, Any]:
         try:
-            return traced.get_trace(*self.args, **self.kwargs)
+            result: dict[str, Any] = traced.get_trace(*self.args, **self.kwargs)
+            return result
         except jax.errors.TracerArrayConversionError as error:
             raise ValueError(
                 "The model indexes a NumPy array with the rows of a plate, which JAX cannot trace. Pass the array as an "
@@ -278,14 +289,14 @@ def _middle_of(fn: Any) -> jax.Array:
     return jnp.broadcast_to(transform(jnp.zeros(transform.inverse_shape(fn.shape()))), fn.shape())
 
 
-def seeded(seed: int) -> Callable:
+def seeded(seed: int) -> Callable[..., Any]:
     return partial(handlers.seed, rng_seed=seed)
 
 
-def is_latent(site: dict) -> bool:
+def is_latent(site: dict[str, Any]) -> bool:
     """Whether it is sampled: a Delta has its value already."""
     return site["type"] == "sample" and not site["is_observed"] and not isinstance(base_of(site["fn"]), dist.Delta)
 
 
-def is_observed(site: dict) -> bool:
+def is_observed(site: dict[str, Any]) -> bool:
     return site["type"] == "sample" and site["is_observed"] and not isinstance(base_of(site["fn"]), dist.Unit)

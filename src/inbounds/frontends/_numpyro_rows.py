@@ -57,7 +57,7 @@ def parts_of(posterior: NumPyroPosterior, theta: Any, rows: Any) -> dict[tuple[s
     return found
 
 
-def _part(values: Any, frames: list, events: int) -> Part:
+def _part(values: Any, frames: list[Any], events: int) -> Part:
     values = jnp.asarray(values)
     places = {frame.name: values.ndim + frame.dim - events for frame in frames}
     return Part(
@@ -107,7 +107,7 @@ def _width(posterior: NumPyroPosterior) -> int:
     return min(least, max(2, min(own, least // 2)))
 
 
-def _two_minibatches(posterior: NumPyroPosterior, width: int) -> tuple[dict, dict]:
+def _two_minibatches(posterior: NumPyroPosterior, width: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The first rows of every plate; and half of them in reverse order, with others before them."""
     half = (width + 1) // 2
     first, mixed = {}, {}
@@ -119,17 +119,19 @@ def _two_minibatches(posterior: NumPyroPosterior, width: int) -> tuple[dict, dic
     return first, mixed
 
 
-def _axes(parts: Callable, rows: Any) -> dict[tuple[str, str], dict[str, int]]:
-    axes: dict = {}
+def _axes(parts: Callable[..., Any], rows: Any) -> dict[tuple[str, str], dict[str, int]]:
+    axes: dict[tuple[str, str], dict[str, int]] = {}
 
-    def note(rows):
+    def note(rows: Any) -> Any:
         axes.update({key: part.axes for key, part in parts(rows).items()})
 
     jax.eval_shape(note, rows)
     return axes
 
 
-def _follows(looks: list[dict], key: tuple, axes: dict[str, int], plates: dict) -> bool:
+def _follows(
+    looks: list[dict[tuple[str, str], Any]], key: tuple[str, str], axes: dict[str, int], plates: dict[str, Any]
+) -> bool:
     """Whether the rows that two minibatches share have the same values in both."""
     first, mixed = looks[0][key], looks[1][key]
     for name, axis in axes.items():
@@ -148,7 +150,7 @@ def close(one: np.ndarray, other: np.ndarray, part: str) -> bool:
     return np.allclose(one, other, rtol=share, atol=share * finite.max(initial=0.0), equal_nan=True)
 
 
-def _depends_on(parts: Callable, rows: Any) -> dict[tuple[str, str], bool]:
+def _depends_on(parts: Callable[..., Any], rows: Any) -> dict[tuple[str, str], bool]:
     """Whether each part is computed from the rows at all."""
     traced = jax.make_jaxpr(lambda rows: {key: part.values for key, part in parts(rows).items()})
     closed, shapes = traced(rows), jax.eval_shape(lambda rows: {key: p.values for key, p in parts(rows).items()}, rows)
@@ -157,14 +159,17 @@ def _depends_on(parts: Callable, rows: Any) -> dict[tuple[str, str], bool]:
         if any(not hasattr(variable, "val") and variable in tainted for variable in equation.invars):
             tainted.update(equation.outvars)
     flags = [not hasattr(variable, "val") and variable in tainted for variable in closed.jaxpr.outvars]
-    return jax.tree.unflatten(jax.tree.structure(shapes), flags)
+    result: dict[tuple[str, str], bool] = jax.tree.unflatten(jax.tree.structure(shapes), flags)
+    return result
 
 
-def _check_reversed(posterior: NumPyroPosterior, theta: Any, rows: dict, suspects: list, before: dict) -> None:
+def _check_reversed(
+    posterior: NumPyroPosterior, theta: Any, rows: dict[str, Any], suspects: list[Any], before: dict[str, Any]
+) -> None:
     """Refuse arrays that run along a minibatch, do not depend on its rows, and change with the order of the data."""
     sizes = {plate.size for plate in posterior.layout.plates}
 
-    def turned(leaf):
+    def turned(leaf: Any) -> Any:
         return leaf[::-1] if isinstance(leaf, jax.Array) and leaf.ndim and leaf.shape[0] in sizes else leaf
 
     other = posterior.with_arguments(turned)

@@ -37,7 +37,7 @@ from inbounds.trees import PyTree
 __all__ = ["NumPyroPosterior", "from_numpyro"]
 
 
-def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> NumPyroPosterior:
+def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> NumPyroPosterior:
     """The posterior of a NumPyro model with continuous latents.
 
     A plate with `subsample_size` holds the data: `ib.sample` feeds it minibatches (of `subsample_size` rows, unless
@@ -76,7 +76,7 @@ def from_numpyro(model: Callable, *args: Any, **kwargs: Any) -> NumPyroPosterior
     return _of_tables(model, args, kwargs)
 
 
-def _of_tables(model: Callable, args: tuple, kwargs: dict) -> NumPyroPosterior:
+def _of_tables(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> NumPyroPosterior:
     """The posterior of a model that is given tables: as they are where the model can use them so, and as columns of JAX's elsewhere."""
     columns = jax.tree.map(lambda leaf: Columns.of(leaf) if is_table(leaf) else leaf, (args, kwargs))
     try:
@@ -99,7 +99,7 @@ def _of_tables(model: Callable, args: tuple, kwargs: dict) -> NumPyroPosterior:
     return cut if cut.slices is not None and same else as_given
 
 
-def _posterior_of(model: Callable, args: tuple, kwargs: dict) -> NumPyroPosterior:
+def _posterior_of(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> NumPyroPosterior:
     called = CalledModel(model, jax.tree.map(_as_jax, args), jax.tree.map(_as_jax, kwargs))
     plates = called.plates()
     check_lengths(called, plates)
@@ -146,7 +146,7 @@ class SeveralPlates:
         return None
 
     def plan(self, key: jax.Array, steps: jax.Array) -> dict[str, jax.Array]:
-        def rows(step):
+        def rows(step: jax.Array) -> dict[str, jax.Array]:
             keys = jax.random.split(jax.random.fold_in(key, step), len(self.plates))
             return {
                 plate.name: jax.random.randint(k, (plate.batch_size,), 0, plate.size)
@@ -216,7 +216,7 @@ class NumPyroPosterior(Posterior):
 
     @cached_property
     def _start(self) -> Callable[[jax.Array], PyTree]:
-        def start(key):
+        def start(key: jax.Array) -> Any:
             draws = jax.vmap(self._draw)(jax.random.split(key, 15))
             return {name: middle_of_draws(tf.default(self.supports[name]), value) for name, value in draws.items()}
 
@@ -240,11 +240,12 @@ class NumPyroPosterior(Posterior):
     def observed(self) -> dict[str, np.ndarray]:
         """The data at the observed sites."""
 
-        def values(theta):
+        def values(theta: Any) -> Any:
             trace = self.trace(theta, self._all_rows())
             return {name: site["value"] for name, site in trace.items() if is_observed(site)}
 
-        return jax.tree.map(np.asarray, jax.jit(values)(self.start(jax.random.key(0))))
+        result: dict[str, np.ndarray] = jax.tree.map(np.asarray, jax.jit(values)(self.start(jax.random.key(0))))
+        return result
 
     def trace(self, theta: PyTree, rows: Any) -> dict[str, Any]:
         """All the sites at theta on some rows, without NumPyro's scaling of data plates."""
@@ -255,7 +256,7 @@ class NumPyroPosterior(Posterior):
                     site["scale"] = site["scale"] * (frame.size / seen.get(frame.name, frame.size))
         return sites
 
-    def frames(self, site: dict) -> list:
+    def frames(self, site: dict[str, Any]) -> list[Any]:
         """The data plates that a site is in."""
         return [frame for frame in site.get("cond_indep_stack", []) if frame.name in self._names]
 

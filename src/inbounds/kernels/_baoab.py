@@ -9,9 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import gradients, trees
+from inbounds.gradients import GradientFactory
 from inbounds.kernels._base import (
     Info,
     Kernel,
+    MakeInfo,
+    NoiseCorrection,
     ProxyGradient,
     as_preconditioner,
     check_arguments,
@@ -21,10 +24,10 @@ from inbounds.kernels._base import (
     kernel_on_proxy,
 )
 from inbounds.kernels._temperature import Temperature
-from inbounds.kernels.recursion import amplitude_left, underdamped
+from inbounds.kernels.recursion import Recursion, amplitude_left, underdamped
 from inbounds.posterior import Posterior
-from inbounds.preconditioners import one_step_late
-from inbounds.space import Space
+from inbounds.preconditioners import PreconditionerLike, one_step_late
+from inbounds.space import Metric, Space
 from inbounds.trees import PyTree
 
 
@@ -43,11 +46,11 @@ def baoab(
     transforms: PyTree = None,
     *,
     friction: float = 1.0,
-    noise_correction: Any = False,
-    preconditioner: Any = None,
-    metric: Any = None,
+    noise_correction: NoiseCorrection = False,
+    preconditioner: PreconditionerLike = None,
+    metric: Metric | None = None,
     temperature: Temperature = 1.0,
-    gradient: Any = gradients.minibatch,
+    gradient: GradientFactory = gradients.minibatch,
 ) -> Kernel:
     r"""Underdamped Langevin dynamics on the proxy by the BAOAB splitting (Leimkuhler and Matthews 2013).
 
@@ -88,7 +91,7 @@ def baoab(
         >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
         ((1, 50), True)
     """
-    check_arguments(posterior, temperature)
+    temperature = check_arguments(posterior, temperature)
     if not friction > 0:
         raise ValueError(f"`friction` must be positive; got {friction}.")
     check_metric(metric, preconditioner, noise_correction)
@@ -97,20 +100,20 @@ def baoab(
     precondition = one_step_late(as_preconditioner(preconditioner))
     curvature = 0.0 if metric is None else 1.0
 
-    def taken(h, keep):
+    def taken(h: Any, keep: Any) -> Any:
         """What the gradient's noise adds to the variance of phi, in terms of that of the O step: solved for on a Gaussian of this curvature.
 
         The noise kicks once, before and after it moves, and the O step moves only after: so it is not the noise's share of the velocity.
         """
         return (h * (1 + keep)) ** 2 / (4 - curvature * h**2)
 
-    def init(theta):
+    def init(theta: PyTree) -> State:
         phi = space.unconstrain(theta)
         still = jax.tree.map(jnp.zeros_like, phi)
         variance = still if proxy_gradient.corrects else None
         return State(phi, still, still, variance, proxy_gradient.init(theta), precondition.init(phi))
 
-    def update(noise, state, minibatch, step_size):
+    def update(noise: PyTree, state: State, minibatch: PyTree, step_size: jax.Array) -> tuple[State, MakeInfo]:
         h = jnp.sqrt(2 * step_size)
         keep = jnp.exp(-friction * h)
         scale, preconditioner_state = precondition.update(
@@ -129,12 +132,12 @@ def baoab(
         drift = make_drift()
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, velocity, unit, drift)
 
-        def look():
+        def make_info() -> Info:
             return Info(trees.norm(drift), injected.noise_variance(), injected.clamped(), trees.all_finite(phi))
 
-        return State(phi, velocity, drift, variance_at(phi), estimator, preconditioner_state), look
+        return State(phi, velocity, drift, variance_at(phi), estimator, preconditioner_state), make_info
 
-    def recursion(step_size, hessian, noise, scale):
+    def recursion(step_size: float, hessian: np.ndarray, noise: np.ndarray, scale: np.ndarray) -> Recursion:
         h = np.sqrt(2 * step_size)
         keep = np.exp(-friction * h)
         of_noise = proxy_gradient.corrects * taken(h, keep) * scale * np.diag(noise)

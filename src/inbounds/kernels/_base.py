@@ -21,12 +21,19 @@ from jax import lax
 from inbounds import trees
 from inbounds.engine import normal_like
 from inbounds.gradients import GradientEstimator, GradientFactory
-from inbounds.kernels._temperature import Temperature, check_temperature, is_constant, tempered, with_temperatures
+from inbounds.kernels._temperature import (
+    Temperature,
+    check_temperature,
+    in_steps,
+    is_constant,
+    tempered,
+    with_temperatures,
+)
 from inbounds.kernels.recursion import OnGaussian
 from inbounds.posterior import Posterior
-from inbounds.preconditioners import NoPreconditioner, Preconditioner, as_preconditioner
+from inbounds.preconditioners import NoPreconditioner, Preconditioner, PreconditionerLike, as_preconditioner
 from inbounds.recipe import Recipe, in_words, is_default, recorded
-from inbounds.space import Space
+from inbounds.space import Metric, Space
 from inbounds.trees import PyTree
 
 
@@ -53,8 +60,14 @@ class Info(NamedTuple):
     finite: jax.Array
 
 
-# (noise, state, minibatch, step_size) -> (new state, a function that makes its `Info`, called where somebody wants it).
-Update = Callable[[PyTree, Any, PyTree, jax.Array], tuple[Any, Callable[[], Info]]]
+MakeInfo = Callable[[], Info]
+"""Called where somebody wants the `Info` of a step."""
+
+Update = Callable[[PyTree, Any, PyTree, jax.Array], tuple[Any, MakeInfo]]
+"""(noise, state, minibatch, step_size) -> (new state, what makes its `Info`)."""
+
+NoiseCorrection = bool | float | PyTree | Callable[[PyTree], PyTree]
+"""False; True, to estimate the variance of the gradient noise; or that variance: a number, a tree, or a function of theta."""
 
 
 NO_PRECONDITIONER = NoPreconditioner()
@@ -129,11 +142,11 @@ class Kernel:
         Where `report` turns out to be False, `Info` is zeros: to reduce a large drift to a number is a good part of a step.
         """
         dtype = jax.tree.leaves(self.moving(state))[0].dtype
-        state, look = self._update(noise, state, minibatch, jnp.asarray(step_size, dtype))
+        state, make_info = self._update(noise, state, minibatch, jnp.asarray(step_size, dtype))
         if report is True:
-            return state, look()
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look))
-        return state, nothing if report is False else lax.cond(report, look, lambda: nothing)
+            return state, make_info()
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make_info))
+        return state, nothing if report is False else lax.cond(report, make_info, lambda: nothing)
 
     def moving(self, state: Any) -> PyTree:
         """What moves: phi, with a metric its coordinates z (and theta itself for kernels that work in the bounded space)."""
@@ -187,7 +200,7 @@ class Kernel:
         assert self.recipe is not None
         assert self.given is not None
         given, recipe = (replace(r, arguments=r.arguments | {"metric": metric}) for r in (self.given, self.recipe))
-        made = recipe.factory(self.posterior, **recipe.arguments)
+        made: Kernel = recipe.factory(self.posterior, **recipe.arguments)
         return replace(made, reports=self.reports, given=given, recipe=recipe)
 
     @property
@@ -237,7 +250,8 @@ class Kernel:
 
 def _made_again(module: str, name: str, posterior: Posterior, arguments: dict[str, Any]) -> Kernel:
     """A kernel that was pickled. By its name a factory is found as it is recorded, and not as it was written."""
-    return operator.attrgetter(name)(importlib.import_module(module))(posterior, **arguments)
+    factory: Callable[..., Kernel] = operator.attrgetter(name)(importlib.import_module(module))
+    return factory(posterior, **arguments)
 
 
 def _made(factory: Callable[..., Kernel], posterior: Posterior, arguments: dict[str, Any]) -> Kernel:
@@ -324,7 +338,7 @@ class ProxyGradient:
         space: Space,
         gradient: GradientFactory,
         noise_correction: Any,
-        temperature: Temperature = 1.0,
+        temperature: float | jax.Array = 1.0,
     ):
         noise_correction = _as_correction(noise_correction)
         self.space = space
@@ -364,10 +378,10 @@ class ProxyGradient:
             differences = self.space.pull_back_differences(phi, theta, gradient.differences)
             squares = self._smooth(squares, differences, gradient.weight)
 
-        def make_drift():
+        def make_drift() -> PyTree:
             return self.space.pull_back(phi, theta, gradient.value, self.temperature)
 
-        def variance_at(point):
+        def variance_at(point: PyTree) -> PyTree | None:
             if squares is not None:
                 return self.space.variance_at(point, squares.value())
             if self.known_variance is None:
@@ -503,7 +517,7 @@ def _array(leaf: Any) -> Any:
     return leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jax.dtypes.canonicalize_dtype(float))
 
 
-def check_metric(metric: Any, preconditioner: Any, noise_correction: Any) -> None:
+def check_metric(metric: Metric | None, preconditioner: PreconditionerLike, noise_correction: NoiseCorrection) -> None:
     """A metric has scales for all directions already, and not every one makes the gradient's noise diagonal."""
     if metric is None:
         return
@@ -523,19 +537,22 @@ def check_metric(metric: Any, preconditioner: Any, noise_correction: Any) -> Non
         )
 
 
-def check_arguments(posterior: Any, temperature: Any = 1.0) -> None:
-    """What every kernel is given."""
+def check_arguments(posterior: Any, temperature: Temperature = 1.0) -> float | jax.Array:
+    """Look at what every kernel is given; the temperature as its steps multiply by it."""
     if not isinstance(posterior, Posterior):
         raise TypeError(
             f"A kernel takes an ib.Posterior; got {posterior!r}. Of a NumPyro model ib.from_numpyro(model, ...) makes one."
         )
     check_temperature(temperature)
+    return in_steps(temperature)
 
 
 __all__ = [
     "Info",
     "Injected",
     "Kernel",
+    "MakeInfo",
+    "NoiseCorrection",
     "Preconditioner",
     "ProxyGradient",
     "as_parameters",

@@ -1,4 +1,4 @@
-"""SGLD on tables with one row a label, each row moved when a minibatch touches it, by all the time since it last was."""
+"""SGLD on tables with one row per label. Each row is moved when a minibatch touches it, by all the time since it last was."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from numpyro.distributions import ExpandedDistribution
 from inbounds import gradients, trees
 from inbounds.data.arrays import is_source
 from inbounds.engine import normal_like
-from inbounds.kernels._base import Info, Kernel, as_preconditioner, check_arguments, kernel_factory
+from inbounds.kernels._base import Info, Kernel, MakeInfo, as_preconditioner, check_arguments, kernel_factory
 from inbounds.kernels._temperature import Temperature
 from inbounds.posterior import Posterior, is_distribution
+from inbounds.preconditioners import PreconditionerLike
 from inbounds.space import Space
 from inbounds.trees import PyTree
 
@@ -32,7 +33,7 @@ def lazy_rows(
     rows: dict[str, str],
     transforms: PyTree = None,
     *,
-    preconditioner: Any = None,
+    preconditioner: PreconditionerLike = None,
     temperature: Temperature = 1.0,
 ) -> Kernel:
     r"""`ib.sgld` for factor models that leaves a row of a table alone until a minibatch has data of it.
@@ -79,7 +80,7 @@ def lazy_rows(
         >>> draws.theta["x"].shape
         (1, 50, 3)
     """
-    check_arguments(posterior, temperature)
+    temperature = check_arguments(posterior, temperature)
     _check(posterior, rows)
     space = Space.of(posterior.supports, transforms)
     precondition = as_preconditioner(preconditioner)
@@ -94,35 +95,38 @@ def lazy_rows(
     columns = tuple(dict.fromkeys(rows.values()))
     largest = _largest(posterior, columns)
 
-    def init(theta):
+    def init(theta: PyTree) -> State:
         lengths = _lengths(space, theta, rows, largest)
         _check_prior(log_prior, theta, rows)
         phi = space.unconstrain(theta)
         last = {column: jnp.zeros(length, jnp.int32) for column, length in lengths.items()}
         return State(phi, jnp.zeros((), jnp.int32), last, precondition.init(phi))
 
-    def of_one(theta, datum):
+    def of_one(theta: dict[str, jax.Array], datum: PyTree) -> jax.Array:
         """The term of a datum, in tables that have no row but its own: no gather, and so no scatter in the gradient."""
         tables = {name: value[None] if name in rows else value for name, value in theta.items()}
         batch = jax.tree.map(lambda value: value[None], datum) | dict.fromkeys(columns, jnp.zeros(1, jnp.int32))
         return log_likelihood(tables, batch)[0]
 
-    def likelihood_gradient(theta, batch):
+    def likelihood_gradient(theta: dict[str, Any], batch: PyTree) -> dict[str, Any]:
         axes = {name: 0 if name in rows else None for name in theta}
         terms = jax.vmap(of_one, in_axes=(axes, 0))
-        return jax.grad(lambda x: jnp.sum(terms(x, batch)))(theta)
+        return dict(jax.grad(lambda x: jnp.sum(terms(x, batch)))(theta))
 
-    def prior_gradient(phi, theta):
+    def prior_gradient(phi: PyTree, theta: dict[str, Any]) -> dict[str, Any]:
         """Of the gathered rows; and of the other variables, which may depend on every row."""
-        of_rows = jax.grad(lambda tables: log_prior({**theta, **tables}))({name: theta[name] for name in rows})
+        of_rows: dict[str, Any] = jax.grad(lambda tables: log_prior({**theta, **tables}))(
+            {name: theta[name] for name in rows}
+        )
         others = {name: value for name, value in theta.items() if name not in rows}
         if not others:
             return of_rows
         # Computed only where the prior of another variable reads the tables: XLA drops it otherwise.
         whole = space.evaluation_point(phi)
-        return of_rows | jax.grad(lambda others: log_prior({**whole, **others}))(others)
+        of_others: dict[str, Any] = jax.grad(lambda others: log_prior({**whole, **others}))(others)
+        return of_rows | of_others
 
-    def update(key, state, minibatch, step_size):
+    def update(key: jax.Array, state: State, minibatch: PyTree, step_size: jax.Array) -> tuple[State, MakeInfo]:
         index = {column: _column(minibatch, column) for column in columns}
         size = index[columns[0]].shape[0]
         place, now = jnp.arange(size, dtype=jnp.int32), state.step + 1
@@ -166,10 +170,10 @@ def lazy_rows(
             moved[name] = p.at[at].add(pace * drift[name] + jnp.sqrt(2 * temperature * pace * k) * z)
         norm = trees.norm(drift)  # over the rows of the minibatch: too little to put off
 
-        def look():
+        def make_info() -> Info:
             return Info(norm, jnp.full((), jnp.nan), jnp.zeros(()), trees.all_finite(moved))
 
-        return State(moved, now, last, state.preconditioner), look
+        return State(moved, now, last, state.preconditioner), make_info
 
     return Kernel(
         name="lazy_rows",
@@ -195,7 +199,7 @@ def _against(of_rows: jax.Array, table: jax.Array) -> jax.Array:
 def _noise_shapes(phi: PyTree, rows: dict[str, str], size: int) -> PyTree:
     """No more rows are touched than the batch has data, nor than the table has rows."""
 
-    def shape(name, leaf):
+    def shape(name: str, leaf: jax.Array) -> jax.ShapeDtypeStruct:
         length = (min(size, leaf.shape[0]), *leaf.shape[1:]) if name in rows else leaf.shape
         return jax.ShapeDtypeStruct(length, leaf.dtype)
 
@@ -209,7 +213,7 @@ def _spread(scale: PyTree | None, phi: PyTree) -> PyTree:
 def _column(minibatch: Any, column: str) -> jax.Array:
     if isinstance(minibatch, dict) and column not in minibatch:
         raise ValueError(f"The minibatch has no column {column!r}; it has {', '.join(minibatch)}.")
-    index = minibatch[column]
+    index: jax.Array = minibatch[column]
     if index.ndim != 1 or not jnp.issubdtype(index.dtype, jnp.integer):
         raise ValueError(
             f"Column {column!r} must hold one row number a datum: whole numbers; got {index.dtype} of shape {index.shape}."
@@ -275,7 +279,7 @@ def _prior_of_any_rows(posterior: Posterior, rows: dict[str, str]) -> Any:
         for name, prior in posterior.priors.items()
     }
 
-    def log_prior(theta):
+    def log_prior(theta: PyTree) -> jax.Array:
         terms = jax.tree.map(lambda prior, x: jnp.sum(prior.log_prob(x)), priors, theta, is_leaf=is_distribution)
         return sum(jax.tree.leaves(terms), jnp.zeros(()))
 
@@ -285,7 +289,7 @@ def _prior_of_any_rows(posterior: Posterior, rows: dict[str, str]) -> Any:
 def _check_prior(log_prior: Any, theta: PyTree, rows: dict[str, str]) -> None:
     """A prior with parameters of its own for every row would give them to the wrong rows."""
 
-    def longer(name, leaf):
+    def longer(name: str, leaf: jax.Array) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((leaf.shape[0] + 1, *leaf.shape[1:]) if name in rows else leaf.shape, leaf.dtype)
 
     shapes = {name: jax.tree.map(lambda leaf, name=name: longer(name, leaf), value) for name, value in theta.items()}

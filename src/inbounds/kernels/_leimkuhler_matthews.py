@@ -9,9 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import gradients, trees
+from inbounds.gradients import GradientFactory
 from inbounds.kernels._base import (
     Info,
     Kernel,
+    MakeInfo,
+    NoiseCorrection,
     ProxyGradient,
     as_preconditioner,
     check_arguments,
@@ -24,7 +27,8 @@ from inbounds.kernels._base import (
 from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.recursion import Recursion, amplitude_left
 from inbounds.posterior import Posterior
-from inbounds.space import Space
+from inbounds.preconditioners import PreconditionerLike
+from inbounds.space import Metric, Space
 from inbounds.trees import PyTree
 
 
@@ -46,11 +50,11 @@ def leimkuhler_matthews(
     posterior: Posterior,
     transforms: PyTree = None,
     *,
-    noise_correction: Any = False,
-    preconditioner: Any = None,
-    metric: Any = None,
+    noise_correction: NoiseCorrection = False,
+    preconditioner: PreconditionerLike = None,
+    metric: Metric | None = None,
     temperature: Temperature = 1.0,
-    gradient: Any = gradients.minibatch,
+    gradient: GradientFactory = gradients.minibatch,
 ) -> Kernel:
     r"""Langevin dynamics on the proxy, integrated by the scheme of Leimkuhler and Matthews (2013).
 
@@ -92,7 +96,7 @@ def leimkuhler_matthews(
         >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
         ((1, 50), True)
     """
-    check_arguments(posterior, temperature)
+    temperature = check_arguments(posterior, temperature)
     check_metric(metric, preconditioner, noise_correction)
     space = Space.of(posterior.supports, transforms).with_metric(metric)
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
@@ -102,22 +106,22 @@ def leimkuhler_matthews(
     # step size and with any noise that is corrected for. Without noise to correct for the amplitude is the same.
     calms = metric is not None and proxy_gradient.corrects
 
-    def calm(step_size):
+    def calm(step_size: Any) -> Any:
         return (1 - step_size / 2) ** 2 if calms else 1.0
 
-    def spread_of(step_size, scale, phi):
+    def spread_of(step_size: jax.Array, scale: PyTree, phi: PyTree) -> PyTree:
         wanted = injected_noise(lambda m: step_size * m * temperature / 2, lambda m: 0.0, scale, None, like=phi)
         # With all axes, so that many chains at once broadcast like one.
         return jax.tree.map(lambda s, p: s.reshape((1,) * (p.ndim - s.ndim) + s.shape), wanted.amplitude, phi)
 
-    def init(theta):
+    def init(theta: PyTree) -> State:
         phi = space.unconstrain(theta)
         no_kick, preconditioner_state = jax.tree.map(jnp.zeros_like, phi), precondition.init(phi)
         no_step = jnp.zeros((), jax.tree.leaves(phi)[0].dtype)
         scale, _ = precondition.update(preconditioner_state, no_kick, theta, no_step)
         return State(phi, no_kick, spread_of(no_step, scale, phi), proxy_gradient.init(theta), preconditioner_state)
 
-    def update(noise, state, minibatch, step_size):
+    def update(noise: PyTree, state: State, minibatch: PyTree, step_size: jax.Array) -> tuple[State, MakeInfo]:
         make_drift, variance_at, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
         drift, base = make_drift(), state.base
         scale, preconditioner_state = precondition.update(
@@ -139,12 +143,12 @@ def leimkuhler_matthews(
             base, scaled(scale, drift), injected.amplitude, state.kick, spread, noise,
         )  # fmt: skip
 
-        def look():
+        def make_info() -> Info:
             return Info(trees.norm(make_drift()), injected.noise_variance(), injected.clamped(), trees.all_finite(phi))
 
-        return State(phi, noise, spread, estimator, preconditioner_state), look
+        return State(phi, noise, spread, estimator, preconditioner_state), make_info
 
-    def recursion(step_size, hessian, noise, scale):
+    def recursion(step_size: float, hessian: np.ndarray, noise: np.ndarray, scale: np.ndarray) -> Recursion:
         pace, identity = step_size * scale, np.eye(len(hessian))
         taken = proxy_gradient.corrects * pace**2 * np.diag(noise)
         spread, none = np.sqrt(pace * temperature / 2), np.zeros_like(identity)

@@ -8,9 +8,12 @@ import jax
 import numpy as np
 
 from inbounds import gradients, trees
+from inbounds.gradients import GradientFactory
 from inbounds.kernels._base import (
     Info,
     Kernel,
+    MakeInfo,
+    NoiseCorrection,
     ProxyGradient,
     as_preconditioner,
     check_arguments,
@@ -23,7 +26,8 @@ from inbounds.kernels._base import (
 from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.recursion import Recursion, amplitude_left
 from inbounds.posterior import Posterior
-from inbounds.space import Space
+from inbounds.preconditioners import PreconditionerLike
+from inbounds.space import Metric, Space
 from inbounds.trees import PyTree
 
 
@@ -38,11 +42,11 @@ def sgld(
     posterior: Posterior,
     transforms: PyTree = None,
     *,
-    noise_correction: Any = False,
-    preconditioner: Any = None,
-    metric: Any = None,
+    noise_correction: NoiseCorrection = False,
+    preconditioner: PreconditionerLike = None,
+    metric: Metric | None = None,
     temperature: Temperature = 1.0,
-    gradient: Any = gradients.minibatch,
+    gradient: GradientFactory = gradients.minibatch,
 ) -> Kernel:
     r"""Stochastic gradient Langevin dynamics on the proxy $\varphi$ of $\theta = f(\varphi)$.
 
@@ -82,17 +86,17 @@ def sgld(
         >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
         ((1, 50), True)
     """
-    check_arguments(posterior, temperature)
+    temperature = check_arguments(posterior, temperature)
     check_metric(metric, preconditioner, noise_correction)
     space = Space.of(posterior.supports, transforms).with_metric(metric)
     proxy_gradient = ProxyGradient(posterior, space, gradient, noise_correction, temperature)
     precondition = as_preconditioner(preconditioner)
 
-    def init(theta):
+    def init(theta: PyTree) -> State:
         phi = space.unconstrain(theta)
         return State(phi, proxy_gradient.init(theta), precondition.init(phi))
 
-    def update(noise, state, minibatch, step_size):
+    def update(noise: PyTree, state: State, minibatch: PyTree, step_size: jax.Array) -> tuple[State, MakeInfo]:
         make_drift, variance_at, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
         drift = make_drift()
         scale, preconditioner_state = precondition.update(
@@ -109,12 +113,12 @@ def sgld(
             lambda p, g, a, z: p + step_size * g + a * z, state.phi, scaled(scale, drift), injected.amplitude, noise
         )
 
-        def look():
+        def make_info() -> Info:
             return Info(trees.norm(make_drift()), injected.noise_variance(), injected.clamped(), trees.all_finite(phi))
 
-        return State(phi, estimator, preconditioner_state), look
+        return State(phi, estimator, preconditioner_state), make_info
 
-    def recursion(step_size, hessian, noise, scale):
+    def recursion(step_size: float, hessian: np.ndarray, noise: np.ndarray, scale: np.ndarray) -> Recursion:
         pace, identity = step_size * scale, np.eye(len(hessian))
         amplitude = amplitude_left(2 * pace * temperature, proxy_gradient.corrects * pace**2 * np.diag(noise))
         added = pace[:, None] * noise * pace + np.diag(amplitude**2)

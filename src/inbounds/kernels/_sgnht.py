@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import gradients, trees
+from inbounds.gradients import GradientFactory
 from inbounds.kernels._base import (
     Info,
     Kernel,
+    MakeInfo,
     ProxyGradient,
     as_preconditioner,
     check_arguments,
@@ -19,10 +21,10 @@ from inbounds.kernels._base import (
     kernel_on_proxy,
 )
 from inbounds.kernels._temperature import Temperature
-from inbounds.kernels.recursion import UnstableError, underdamped
+from inbounds.kernels.recursion import Recursion, UnstableError, underdamped
 from inbounds.posterior import Posterior
-from inbounds.preconditioners import one_step_late
-from inbounds.space import Space
+from inbounds.preconditioners import PreconditionerLike, one_step_late
+from inbounds.space import Metric, Space
 from inbounds.trees import PyTree
 
 
@@ -42,10 +44,10 @@ def sgnht(
     *,
     friction: float = 1.0,
     thermal_mass: float = 1.0,
-    preconditioner: Any = None,
-    metric: Any = None,
+    preconditioner: PreconditionerLike = None,
+    metric: Metric | None = None,
     temperature: Temperature = 1.0,
-    gradient: Any = gradients.minibatch,
+    gradient: GradientFactory = gradients.minibatch,
 ) -> Kernel:
     r"""Stochastic gradient Nose-Hoover thermostat (Ding et al. 2014) on the proxy, by a symmetric splitting.
 
@@ -82,7 +84,7 @@ def sgnht(
         >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
         ((1, 50), True)
     """
-    check_arguments(posterior, temperature)
+    temperature = check_arguments(posterior, temperature)
     if not friction > 0 or not thermal_mass > 0:
         raise ValueError(f"`friction` and `thermal_mass` must be positive; got {friction} and {thermal_mass}.")
     if metric is not None:
@@ -94,20 +96,20 @@ def sgnht(
     proxy_gradient = ProxyGradient(posterior, space, gradient, False, temperature)
     precondition = one_step_late(as_preconditioner(preconditioner))
 
-    def init(theta):
+    def init(theta: PyTree) -> State:
         phi = space.unconstrain(theta)
         still = jax.tree.map(jnp.zeros_like, phi)
         xi = jnp.full((), friction, jax.tree.leaves(phi)[0].dtype)
         return State(phi, still, xi, still, proxy_gradient.init(theta), precondition.init(phi))
 
-    def update(noise, state, minibatch, step_size):
+    def update(noise: PyTree, state: State, minibatch: PyTree, step_size: jax.Array) -> tuple[State, MakeInfo]:
         h = jnp.sqrt(2 * step_size)
         scale, preconditioner_state = precondition.update(
             state.preconditioner, state.drift, space.evaluation_point(state.phi), step_size
         )
         unit = jax.tree.map(jnp.ones_like, state.phi) if scale is None else jax.tree.map(jnp.sqrt, scale)
 
-        def heat(xi, v):
+        def heat(xi: jax.Array, v: PyTree) -> jax.Array:
             excess = trees.mean(jax.tree.map(jnp.square, v)) - temperature
             return xi + h / 2 * excess / thermal_mass
 
@@ -126,12 +128,12 @@ def sgnht(
         drift = make_drift()
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, velocity, unit, drift)
 
-        def look():
+        def make_info() -> Info:
             return Info(trees.norm(drift), jnp.full((), jnp.nan), jnp.zeros(()), trees.all_finite(phi))
 
-        return State(phi, velocity, xi, drift, estimator, preconditioner_state), look
+        return State(phi, velocity, xi, drift, estimator, preconditioner_state), make_info
 
-    def recursion(step_size, hessian, noise, scale):
+    def recursion(step_size: float, hessian: np.ndarray, noise: np.ndarray, scale: np.ndarray) -> Recursion:
         # Around its mean the thermostat fluctuates; that is left out, as if its mass were large.
         h = np.sqrt(2 * step_size)
         xi = _settled(h, friction, temperature, hessian, noise, scale)
@@ -146,7 +148,12 @@ def sgnht(
 
 
 def _settled(
-    h: float, friction: float, temperature: float, hessian: np.ndarray, noise: np.ndarray, scale: np.ndarray
+    h: float,
+    friction: float,
+    temperature: float | jax.Array,
+    hessian: np.ndarray,
+    noise: np.ndarray,
+    scale: np.ndarray,
 ) -> float:
     """The friction at which the thermostat comes to rest on a Gaussian: there the mean kinetic energy is that of the temperature.
 
@@ -155,7 +162,7 @@ def _settled(
     u = np.sqrt(scale)
     curvatures, axes = np.linalg.eigh(u[:, None] * hessian * u)
     noises = np.sum(axes * ((u[:, None] * noise * u) @ axes), axis=0)
-    heat = friction * temperature
+    heat = friction * float(temperature)
     low, high = 1e-6 * friction, 40 / h  # under the second nothing is left of a velocity
     if np.max(h**2 * curvatures) >= 4 or np.min(curvatures) <= 0:
         raise UnstableError("the step is too long for the largest curvature, or a curvature is not positive")

@@ -19,7 +19,7 @@ from inbounds import trees
 from inbounds.trees import PyTree
 
 if TYPE_CHECKING:
-    from inbounds.kernels._base import Info, Kernel
+    from inbounds.kernels._base import Kernel, MakeInfo
 
 Temperature = float | np.ndarray | jax.Array | Callable[[jax.Array], jax.Array]
 """A number; an array of one, or of one per chain; or a function of the step number, such as those of `ib.schedules`."""
@@ -36,6 +36,13 @@ class Tempered(NamedTuple):
 def is_constant(temperature: Any) -> TypeGuard[float]:
     """Whether it is a number, and the same for all steps of all chains."""
     return isinstance(temperature, int | float | np.number)
+
+
+def in_steps(temperature: Temperature) -> float | jax.Array:
+    """The temperature as steps multiply by it. Where it is not one number `tempered` hands each step its own, and this one is never used."""
+    if isinstance(temperature, jax.Array) and temperature.ndim == 0:
+        return temperature
+    return temperature if is_constant(temperature) else 1.0
 
 
 def check_temperature(temperature: Any) -> None:
@@ -68,13 +75,11 @@ def tempered(at: Callable[[Any], Kernel], temperature: Any) -> Kernel:
         first = temperature(step) if scheduled else jnp.ravel(jnp.asarray(temperature))[0]
         return Tempered(inner, jnp.asarray(first).astype(dtype), step)
 
-    def update(
-        noise: PyTree, state: Tempered, minibatch: PyTree, step_size: jax.Array
-    ) -> tuple[Any, Callable[[], Info]]:
-        inner, look = at(state.temperature)._update(noise, state.inner, minibatch, step_size)
+    def update(noise: PyTree, state: Tempered, minibatch: PyTree, step_size: jax.Array) -> tuple[Tempered, MakeInfo]:
+        inner, make_info = at(state.temperature)._update(noise, state.inner, minibatch, step_size)
         step = state.step + 1
         following = jnp.asarray(temperature(step)).astype(state.temperature.dtype) if scheduled else state.temperature
-        return Tempered(inner, following, step), look
+        return Tempered(inner, following, step), make_info
 
     def refresh(state: Tempered) -> Tempered:
         return state if plain._refresh is None else state._replace(inner=plain._refresh(state.inner))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 
@@ -29,7 +30,7 @@ class Recursion(NamedTuple):
     transition: np.ndarray
     noise: np.ndarray
     read_out: np.ndarray
-    temperature: float
+    temperature: float | jax.Array
 
 
 # (step size, Hessian, covariance of the minibatch gradient, diagonal of the preconditioner) -> Recursion
@@ -42,7 +43,8 @@ class UnstableError(ValueError):
 
 def amplitude_left(wanted: np.ndarray, taken: np.ndarray) -> np.ndarray:
     """Amplitude of the injected noise when the gradient's takes its share of the variance; 0 where that is too much."""
-    return np.sqrt(np.maximum(wanted - taken, 0.0))
+    left: np.ndarray = np.sqrt(np.maximum(wanted - taken, 0.0))
+    return left
 
 
 def underdamped(
@@ -52,7 +54,7 @@ def underdamped(
     hessian: np.ndarray,
     noise: np.ndarray,
     scale: np.ndarray,
-    temperature: float,
+    temperature: float | jax.Array,
 ) -> Recursion:
     r"""Half kick, half drift, $v = \text{keep}\, v + \text{amplitude}\, \eta$, half drift, half kick.
 

@@ -48,12 +48,14 @@ class Dense:
     def from_proxy(self, phi: PyTree) -> jax.Array:
         """z of phi."""
         moved = distance(phi, self.center)
-        return self.inverse.astype(moved.dtype) @ moved
+        result: jax.Array = self.inverse.astype(moved.dtype) @ moved
+        return result
 
     def pull_back(self, drift: PyTree) -> jax.Array:
         """L^T times a gradient with respect to phi."""
         flat = trees.ravel(drift)
-        return flat @ self.factor.astype(flat.dtype)
+        result: jax.Array = flat @ self.factor.astype(flat.dtype)
+        return result
 
     @property
     def dimension(self) -> int:
@@ -212,19 +214,20 @@ def _noise(
     single = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), Dense(center, white, white))
 
     @jax.jit
-    def samples(metric, arrays):
+    def samples(metric: Any, arrays: PyTree) -> Any:
         state = estimator.init(space.evaluation_point(metric.center), False)
         plan = source.plan(key, jnp.arange(POINTS * BATCHES))
         z = jax.random.normal(jax.random.fold_in(key, 1), (POINTS, metric.dimension))
 
-        def at_point(inputs):
+        def at_point(inputs: Any) -> Any:
             z, plans = inputs
             phi = metric.to_proxy(z)
             theta = space.evaluation_point(phi)
 
-            def one(plan):
+            def one(plan: PyTree) -> jax.Array:
                 estimate, _ = estimator.estimate(state, theta, source.fetch(arrays, plan), False)
-                return metric.pull_back(space.pull_back(phi, theta, estimate.value))
+                result: jax.Array = metric.pull_back(space.pull_back(phi, theta, estimate.value))
+                return result
 
             found = jax.vmap(one)(plans)
             return found - found.mean(axis=0)

@@ -55,7 +55,8 @@ class LowRank:
 
     def _stretched(self, x: jax.Array, stretches: Any) -> jax.Array:
         vectors = self.vectors.astype(x.dtype)
-        return x + vectors @ ((stretches - 1).astype(x.dtype) * (x @ vectors))
+        result: jax.Array = x + vectors @ ((stretches - 1).astype(x.dtype) * (x @ vectors))
+        return result
 
     @property
     def dimension(self) -> int:
@@ -99,7 +100,8 @@ def low_rank(posterior: Posterior, center: PyTree, *, rank: int, transforms: PyT
     size, scales = reference.dimension, _scales(reference, seed)
 
     def scaled(vector: np.ndarray) -> np.ndarray:
-        return scales * reference.products((scales * vector)[None])[0]
+        result: np.ndarray = scales * reference.products((scales * vector)[None])[0]
+        return result
 
     found = _extremes(scaled, size, np.random.default_rng(seed), rank, min(3 * rank, size))
     if min(found.curvatures.min(initial=found.rest), found.rest) <= 0:
@@ -135,7 +137,8 @@ def _scales(reference: Reference, seed: int) -> np.ndarray:
     if not np.all(diagonal > 0):
         worst = reference.names()[int(np.argmin(diagonal))]
         raise ValueError(f"Neither data nor prior say anything of {worst!r} at the centre. Give it a proper prior.")
-    return 1 / np.sqrt(diagonal)
+    result: np.ndarray = 1 / np.sqrt(diagonal)
+    return result
 
 
 def _extremes(product: Any, size: int, generator: np.random.Generator, rank: int, most: int) -> _Extremes:

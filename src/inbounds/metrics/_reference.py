@@ -62,7 +62,8 @@ class Reference:
             rest += (signs * self._with_the_rest(signs, np.zeros((1, squares.size))))[0] / probes
         with in_double():
             pulled = self.space.pull_back_variance(self.phi, trees.cut_like(self.theta, jnp.asarray(squares)))
-        return flat(pulled) + np.abs(rest)
+        result: np.ndarray = flat(pulled) + np.abs(rest)
+        return result
 
     @property
     def _likelihood(self) -> Likelihood:
@@ -83,15 +84,16 @@ class Reference:
     def _rest(self) -> Callable[..., jax.Array]:
         """The products of all but the likelihood's own curvature, and that, already multiplied, back in phi."""
 
-        def one(point, gradient, vector, curved):
-            def negative(phi):
+        def one(point: jax.Array, gradient: jax.Array, vector: jax.Array, curved: jax.Array) -> jax.Array:
+            def negative(phi: jax.Array) -> jax.Array:
                 log_density = self.posterior.log_prior(self.space.constrain(self._unravel(phi)))
                 return -(
                     gradient @ self._theta(phi) + log_density + self.space.log_abs_det_jacobian(self._unravel(phi))
                 )
 
             _, pull = jax.vjp(self._theta, point)
-            return jax.jvp(jax.grad(negative), (point,), (vector,))[1] - pull(curved)[0]
+            result: jax.Array = jax.jvp(jax.grad(negative), (point,), (vector,))[1] - pull(curved)[0]
+            return result
 
         return jax.jit(jax.vmap(one, in_axes=(None, None, 0, 0)))
 
@@ -103,16 +105,17 @@ class Reference:
         gradient, hessian = Curvature.of(self.posterior, self.theta)
         here = flat(self.theta)
 
-        def negative(phi):
+        def negative(phi: jax.Array) -> jax.Array:
             phi = self._unravel(phi)
             theta = self.space.constrain(phi)
             moved = trees.ravel(theta) - here
-            log_likelihood = gradient @ moved + moved @ (hessian @ moved) / 2
+            log_likelihood = jnp.asarray(gradient @ moved + moved @ (hessian @ moved) / 2)
             return -(log_likelihood + self.posterior.log_prior(theta) + self.space.log_abs_det_jacobian(phi))
 
         with in_double():
             made = np.asarray(jax.jit(jax.hessian(negative))(flat(self.phi)))
-        return (made + made.T) / 2
+        result: np.ndarray = (made + made.T) / 2
+        return result
 
 
 def whitening(hessian: np.ndarray, names: list[str]) -> np.ndarray:
@@ -131,7 +134,8 @@ def whitening(hessian: np.ndarray, names: list[str]) -> np.ndarray:
             f"{values[0]:.3g} of the largest {values[-1]:.3g}, mostly along {worst!r}). Give the mode (ib.check finds it), or make a metric of "
             "draws: ib.metrics.from_draws(...)."
         )
-    return scales[:, None] * vectors / np.sqrt(values)
+    result: np.ndarray = scales[:, None] * vectors / np.sqrt(values)
+    return result
 
 
 def shifted(center: PyTree, moved: jax.Array) -> PyTree:

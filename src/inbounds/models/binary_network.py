@@ -125,7 +125,7 @@ def translated_beta(concentration: float | tuple[float, float]) -> Callable[[PyT
     """
     a, b = concentration if isinstance(concentration, tuple | list) else (concentration, concentration)
 
-    def log_prior(weights):
+    def log_prior(weights: PyTree) -> jax.Array:
         terms = [jnp.sum((a - 1) * jnp.log1p(leaf) + (b - 1) * jnp.log1p(-leaf)) for leaf in jax.tree.leaves(weights)]
         return sum(terms[1:], terms[0])
 
@@ -438,7 +438,8 @@ class BinaryNetwork(Estimator):
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each row."""
         probabilities = self.predict_proba(X)
-        return self.classes_[np.argmax(probabilities, axis=1)]
+        result: np.ndarray = self.classes_[np.argmax(probabilities, axis=1)]
+        return result
 
     def score(self, X: Any, y: Any) -> float:
         """Share of rows whose label is predicted."""
@@ -451,12 +452,12 @@ class BinaryNetwork(Estimator):
         self._check_fitted()
         return self.networks_.bits
 
-    def export(self, path: str | os.PathLike) -> Path:
+    def export(self, path: str | os.PathLike[str]) -> Path:
         """Write the networks in the one-bit format of `docs/binary-networks.md`, which NumPy alone can read."""
         self._check_fitted()
         return self.networks_.write(path)
 
-    def save(self, path: str | os.PathLike) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the fitted model, parameters and history included, as an npz file without pickle."""
         self._check_fitted()
         networks = self.networks_
@@ -476,7 +477,7 @@ class BinaryNetwork(Estimator):
         return self._write(path, header, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> BinaryNetwork:
+    def load(cls, path: str | os.PathLike[str]) -> BinaryNetwork:
         """Read a model that `save` wrote. Nothing in the file is executed."""
         with cls._read(path) as (model, header, arrays):
             networks = PackedNetworks(
@@ -502,7 +503,8 @@ class BinaryNetwork(Estimator):
         if callable(self.kernel):
             return self.kernel(posterior)
         factory = KERNELS[self.kernel]
-        return factory(posterior) if self.kernel == "mirror" else factory(posterior, self.transforms)
+        result: Kernel = factory(posterior) if self.kernel == "mirror" else factory(posterior, self.transforms)
+        return result
 
     def _step_size(self, rows: int) -> Any:
         if self.step_size != "auto":
@@ -558,7 +560,8 @@ def auto_step_size(kernel: str, rows: int) -> float:
     rows that a minibatch stands for; momentum adds it up, hence the larger power.
     """
     factor, power, most = AUTO_STEP[kernel]
-    return min(factor / rows**power, most)
+    result: float = min(factor / rows**power, most)
+    return result
 
 
 class _Reporter:
@@ -628,7 +631,7 @@ def _check_rows(X: Any, least: int = 2) -> np.ndarray:
         raise ValueError(
             f"X contains NaN or infinity in {bad.size:,} rows, the first of them row {bad[0]:,}. Impute or drop them."
         )
-    return X
+    return np.asarray(X)
 
 
 def _encode(y: Any, rows: int) -> tuple[np.ndarray, np.ndarray]:

@@ -87,7 +87,7 @@ class Estimator:
         state = self.random_state  # type: ignore[attr-defined]
         return int(np.random.default_rng().integers(2**31)) if state is None else int(state)
 
-    def _write(self, path: str | os.PathLike, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
+    def _write(self, path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
         """An npz file: the arrays, and a JSON header with the parameters that JSON can hold."""
         parameters = {name: _plain(value) for name, value in self.get_params().items()}
         kept = {name: value for name, value in parameters.items() if _is_plain(value)}
@@ -99,7 +99,7 @@ class Estimator:
 
     @classmethod
     @contextlib.contextmanager
-    def _read(cls, path: str | os.PathLike) -> Iterator[tuple[Self, dict[str, Any], dict[str, np.ndarray]]]:
+    def _read(cls, path: str | os.PathLike[str]) -> Iterator[tuple[Self, dict[str, Any], dict[str, np.ndarray]]]:
         """An unfitted estimator with the parameters of the file, the header, and the arrays. Nothing is executed.
 
         Whatever goes wrong while it is open is a ValueError that names the file: a damaged file, or one that is consistent and

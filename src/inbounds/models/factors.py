@@ -132,7 +132,8 @@ class FactorModel:
         coupled = jnp.matmul(h, theta["coupling"][:, 1:].T, precision="highest") + theta["coupling"][:, 0]
         level = theta["item_offset"] + coupled[:, 0]
         interaction = here().row_sums((here().table(theta["W"])[user] - CENTRE) * coupled[:, 1:][item])
-        return theta["user_offset"][user] + level[item] + interaction
+        result: jax.Array = theta["user_offset"][user] + level[item] + interaction
+        return result
 
     def expected(self, predictor: jax.Array) -> jax.Array:
         """The mean rating, given `predictor`."""
@@ -159,16 +160,16 @@ class FactorModel:
         if self.likelihood == "gaussian":
             precision = theta["precision"]
             residual = (rating - self.expected(x)) / self.spread
-            return 0.5 * jnp.log(precision) - 0.5 * precision * jnp.square(residual)
+            return jnp.asarray(0.5 * jnp.log(precision) - 0.5 * precision * jnp.square(residual))
         if self.offsets:
             if self.likelihood == "poisson":
                 natural = self.spread / self.mean * x
-                return rating * natural - self.mean * jnp.exp(natural)
+                return jnp.asarray(rating * natural - self.mean * jnp.exp(natural))
             natural = self._log_odds(x)
-            return rating * natural - self.maximum * jax.nn.softplus(natural)
+            return jnp.asarray(rating * natural - self.maximum * jax.nn.softplus(natural))
         x = jnp.maximum(x, jnp.finfo(x.dtype).tiny)  # the product of two tiny factors may round to zero
         normaliser = x if self.likelihood == "poisson" else self.maximum * jnp.log1p(x)
-        return rating * jnp.log(x) - normaliser
+        return jnp.asarray(rating * jnp.log(x) - normaliser)
 
     def variance(self, expected: np.ndarray, precision: float | np.ndarray = 1.0) -> np.ndarray:
         """Variance of a rating around its mean under the likelihood."""
@@ -330,7 +331,10 @@ class FactorModel:
         counts, per_rating = self._counts(ratings), len(ratings) / batch_size
 
         def variances(theta: PyTree | None) -> dict[str, Any]:
-            return jax.tree.map(lambda information: per_rating * information, self._information(counts, theta))
+            result: dict[str, Any] = jax.tree.map(
+                lambda information: per_rating * information, self._information(counts, theta)
+            )
+            return result
 
         return variances if self.offsets else variances(None)
 

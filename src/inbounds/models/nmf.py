@@ -31,7 +31,7 @@ from inbounds.posterior import Posterior
 from inbounds.sampling import sample
 from inbounds.trees import PyTree
 
-KERNELS: dict[str, Any] = {"sgld": sgld, "leimkuhler_matthews": leimkuhler_matthews}
+KERNELS: dict[str, Callable[..., Kernel]] = {"sgld": sgld, "leimkuhler_matthews": leimkuhler_matthews}
 EVALUATE_EVERY = (5, 25)  # steps between two draws that enter the averages: at least, at most
 PAIRS = 2**15  # predicted at once
 ARRIVAL = 150  # steps of large size, at least, but for half of a shorter run
@@ -380,7 +380,7 @@ class BayesianNMF(Estimator):
 
     # -- on disk ---------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the fitted model as an npz file without pickle."""
         self._check_fitted()
         header = {"model": asdict(self.model_), "dispersion": self.dispersion_, "range": self.range_}
@@ -391,7 +391,7 @@ class BayesianNMF(Estimator):
         return self._write(path, header, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> BayesianNMF:
+    def load(cls, path: str | os.PathLike[str]) -> BayesianNMF:
         """Read a model that `save` wrote. Nothing in the file is executed."""
         with cls._read(path) as (model, header, arrays):
 
@@ -601,7 +601,8 @@ class _Watcher:
 
     def seconds_at(self, steps: np.ndarray) -> np.ndarray:
         done, seconds = np.asarray(self.clock).T
-        return np.interp(steps, done, seconds)
+        result: np.ndarray = np.interp(steps, done, seconds)
+        return result
 
 
 def _with_room(model: FactorModel, name: str) -> tuple[int, ...]:
@@ -630,7 +631,7 @@ def _with_prior_rows(model: FactorModel, draws: dict[str, np.ndarray], seed: int
 def _over_draws(model: FactorModel, draws: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
     """(mean, variance) of the mean rating over the draws."""
 
-    def one(total, theta):
+    def one(total: Any, theta: PyTree) -> tuple[Any, None]:
         theta = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), theta)
         x = model.predict(theta, user, item) - model.mean  # centred, so that squares do not cancel
         return (total[0] + x, total[1] + jnp.square(x)), None

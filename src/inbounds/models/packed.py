@@ -14,11 +14,12 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 MAGIC = b"IBNET\x00\x00\x01"  # the last byte is the version
-ACTIVATIONS: dict[str, Callable] = {
+ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
     "hardtanh": lambda x: np.clip(x, -1, 1),
@@ -85,7 +86,8 @@ class PackedNetworks:
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """The most probable class of each row."""
-        return self.classes[np.argmax(self.predict_proba(x), axis=1)]
+        result: np.ndarray = self.classes[np.argmax(self.predict_proba(x), axis=1)]
+        return result
 
     def _logits(self, weights: list[np.ndarray], x: np.ndarray) -> np.ndarray:
         x = ((x - self.center) / self.scale).astype(np.float32)
@@ -119,7 +121,7 @@ class PackedNetworks:
                 f"classes of {self.classes.dtype}, shape {self.classes.shape}, for {self.layers[-1]} outputs"
             )
 
-    def write(self, path: str | os.PathLike) -> Path:
+    def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the one-bit format; the file appears whole or not at all."""
         header = {
             "layers": list(self.layers),
@@ -140,7 +142,7 @@ class PackedNetworks:
         return write_whole(path, content)
 
 
-def read(path: str | os.PathLike) -> PackedNetworks:
+def read(path: str | os.PathLike[str]) -> PackedNetworks:
     """Read a file that `PackedNetworks.write` wrote; a damaged or foreign file is a ValueError that says so."""
     content = Path(path).read_bytes()
     if content[:5] != MAGIC[:5]:
@@ -187,7 +189,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def write_whole(path: str | os.PathLike, content: bytes) -> Path:
+def write_whole(path: str | os.PathLike[str], content: bytes) -> Path:
     """Write a file through a neighbour that replaces it, so that nobody ever sees half of it."""
     path = Path(path)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -201,4 +203,5 @@ def write_whole(path: str | os.PathLike, content: bytes) -> Path:
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
     odds = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    return odds / odds.sum(axis=1, keepdims=True)
+    result: np.ndarray = odds / odds.sum(axis=1, keepdims=True)
+    return result

@@ -60,7 +60,8 @@ class UserItemBias:
         return cls(float(train.rating.mean(dtype=np.float64)), np.zeros(train.num_users), np.zeros(train.num_items))
 
     def predict(self, user: np.ndarray, item: np.ndarray) -> np.ndarray:
-        return self.mean + self.user[user] + self.item[item]
+        result: np.ndarray = self.mean + self.user[user] + self.item[item]
+        return result
 
     def rmse(self, ratings: Ratings) -> float:
         return float(np.sqrt(np.mean((ratings.rating - self.predict(ratings.user, ratings.item)) ** 2)))

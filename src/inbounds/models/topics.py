@@ -82,7 +82,8 @@ class TopicModel:
     def normalised(self, theta: PyTree) -> jax.Array:
         """The topics: (topics, words), rows sum to 1."""
         value = theta["topics"]
-        return value if self.on_simplex else value / jnp.sum(value, axis=-1, keepdims=True)
+        result: jax.Array = value if self.on_simplex else value / jnp.sum(value, axis=-1, keepdims=True)
+        return result
 
     def log_likelihood(self, theta: PyTree, batch: PyTree) -> jax.Array:
         r"""One term a document, whose gradient is that of $\log p(w_d \mid \beta)$ with its expectation estimated.
@@ -94,7 +95,8 @@ class TopicModel:
         chosen = jnp.moveaxis(self.normalised(theta)[:, batch["words"]], 0, 1)  # (documents, topics, places)
         pi = proportions(jax.lax.stop_gradient(chosen), batch["counts"], self.doc_topic_prior, self.local_iterations)
         chance = jnp.maximum(jnp.einsum("dkl,dk->dl", chosen, jax.lax.stop_gradient(pi)), TINY)
-        return batch["weight"] * jnp.sum(batch["counts"] * jnp.log(chance), axis=1)
+        result: jax.Array = batch["weight"] * jnp.sum(batch["counts"] * jnp.log(chance), axis=1)
+        return result
 
     def posterior(self, documents: PyTree) -> Posterior:
         """The posterior of the topics given documents in the form of `padded`."""
@@ -115,7 +117,7 @@ class TopicModel:
     def conditional(self, rows: int) -> Callable[[PyTree, PyTree], tuple[PyTree, PyTree]]:
         """For `scir`: the gamma law of the positive variables given the expected counts (Baker et al. 2018)."""
 
-        def law(theta, batch):
+        def law(theta: PyTree, batch: PyTree) -> Any:
             topics = self.normalised(theta)
             simplex = TopicModel(**{**vars(self), "parametrisation": "softmax"})
             gradient = jax.grad(lambda t: jnp.sum(simplex.log_likelihood({"topics": t}, batch)))(topics)
@@ -139,14 +141,15 @@ def proportions(chosen: jax.Array, counts: jax.Array, prior: float, iterations: 
         iterations: how many.
     """
 
-    def turn(_, pi):
+    def turn(_: Any, pi: jax.Array) -> jax.Array:
         chance = jnp.einsum("dkl,dk->dl", chosen, pi)
         share = counts / jnp.maximum(chance, TINY)
         expected = pi * jnp.einsum("dkl,dl->dk", chosen, share) + prior
         return expected / jnp.sum(expected, axis=1, keepdims=True)
 
     documents, topics, _ = chosen.shape
-    return jax.lax.fori_loop(0, iterations, turn, jnp.full((documents, topics), 1 / topics, chosen.dtype))
+    result: jax.Array = jax.lax.fori_loop(0, iterations, turn, jnp.full((documents, topics), 1 / topics, chosen.dtype))
+    return result
 
 
 def padded(
@@ -182,10 +185,11 @@ def halved(X: Any, seed: int = 0) -> tuple[scipy.sparse.csr_matrix, scipy.sparse
 @partial(jax.jit, static_argnames="iterations")
 def _proportions_of(draws: jax.Array, batch: PyTree, prior: float, iterations: int) -> jax.Array:
     """(draws, documents, topics)."""
-    return jax.lax.map(
+    result: jax.Array = jax.lax.map(
         lambda topics: proportions(jnp.moveaxis(topics[:, batch["words"]], 0, 1), batch["counts"], prior, iterations),
         draws,
     )
+    return result
 
 
 @jax.jit
@@ -431,7 +435,7 @@ class LDA(Transformer):
 
     # -- on disk ---------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the fitted model, draws included, as an npz file without pickle."""
         self._check_fitted()
         header = {
@@ -442,7 +446,7 @@ class LDA(Transformer):
         return self._write(path, header, {"topics": self.topics_, "position": self._position})
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> LDA:
+    def load(cls, path: str | os.PathLike[str]) -> LDA:
         """Read a model that `save` wrote. Nothing in the file is executed."""
         with cls._read(path) as (model, header, arrays):
             model._begin(model._model(arrays["topics"].shape[-1]))
@@ -487,7 +491,9 @@ class LDA(Transformer):
         if self.kernel == "scir":
             assert posterior.num_data is not None
             return baselines.scir(posterior, model.conditional(posterior.num_data))
-        factory: Any = {"leimkuhler_matthews": leimkuhler_matthews, "sgld": sgld, "baoab": baoab}[self.kernel]
+        factory: Callable[..., Kernel] = {"leimkuhler_matthews": leimkuhler_matthews, "sgld": sgld, "baoab": baoab}[
+            self.kernel
+        ]
         if not model.on_simplex:
             return factory(posterior, self.positive, noise_correction=bool(self.noise_correction) and corrects)
         # The curvature of a coordinate is about the occurrences of its word in the topic: a step of its own for each.
@@ -608,7 +614,7 @@ def _bounds(draws: jax.Array, gamma: jax.Array, batch: PyTree, prior: float) -> 
     """Variational bounds on log p(document | topics) with Dirichlet(gamma) for the proportions: (draws, documents)."""
     digamma, gammaln = jax.scipy.special.digamma, jax.scipy.special.gammaln
 
-    def one(inputs):
+    def one(inputs: Any) -> Any:
         topics, gamma = inputs
         total = jnp.sum(gamma, axis=1, keepdims=True)
         log_pi = digamma(gamma) - digamma(total)
@@ -619,7 +625,8 @@ def _bounds(draws: jax.Array, gamma: jax.Array, batch: PyTree, prior: float) -> 
         prior_terms = gammaln(k * prior) - k * gammaln(prior) + jnp.sum((prior - gamma) * log_pi, axis=1)
         return words + prior_terms + jnp.sum(gammaln(gamma), axis=1) - gammaln(total[:, 0])
 
-    return jax.lax.map(one, (draws, gamma))
+    result: jax.Array = jax.lax.map(one, (draws, gamma))
+    return result
 
 
 def _counts(X: Any) -> scipy.sparse.csr_matrix:

@@ -105,7 +105,8 @@ class ByRows:
 
     def _bytes_per_row(self) -> int:
         per_draw = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.shapes))
-        return max(1, per_draw) * self.num_draws
+        result: int = max(1, per_draw) * self.num_draws
+        return result
 
     def _at(self, base: Any, theta: PyTree, batch: PyTree, draw: Any, rows: Any) -> PyTree:
         """The values of one draw at some rows."""

@@ -51,12 +51,12 @@ class Checkpoint:
         3
     """
 
-    path: str | os.PathLike
+    path: str | os.PathLike[str]
     every_seconds: float | None = 60.0
     every_steps: int | None = None
     keep: int = 3
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("every_seconds", "every_steps"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -95,8 +95,8 @@ class Checkpointer:
     def __init__(
         self,
         checkpoint: Checkpoint,
-        fingerprint: dict,
-        environment: dict,
+        fingerprint: dict[str, Any],
+        environment: dict[str, Any],
         metric: Any,
         resume: bool,
         held: contextlib.ExitStack,
@@ -320,7 +320,8 @@ def _checks(written: dict[str, int], leaves: dict[str, Any]) -> list[bool]:
 
 @partial(jax.jit, static_argnums=1)
 def _wrap_key(bits: jax.Array, implementation: str) -> jax.Array:
-    return jax.random.wrap_key_data(bits, impl=implementation)
+    result: jax.Array = jax.random.wrap_key_data(bits, impl=implementation)
+    return result
 
 
 def _clear_remains() -> None:
@@ -337,7 +338,7 @@ def _first_line(error: Exception) -> str:
     return f"it cannot be read ({type(error).__name__}: {text[0][:200] if text else ''})"
 
 
-def _absolute(path: str | os.PathLike) -> Any:
+def _absolute(path: str | os.PathLike[str]) -> Any:
     from etils import epath
 
     text = os.fspath(path)

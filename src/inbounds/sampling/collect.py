@@ -109,7 +109,8 @@ class _Several:
 def _inexact(x: Any) -> jax.Array:
     """x, which has a mean: truth values and whole numbers as floats."""
     x = jnp.asarray(x)
-    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
+    result: jax.Array = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
+    return result
 
 
 def mean_and_variance(of: Callable[[PyTree], PyTree] | None = None) -> MeanAndVariance:
@@ -157,7 +158,8 @@ def as_collector(collect: Any) -> Collector | None:
     if isinstance(collect, dict):
         return _Several(tuple((name, as_collector(item)) for name, item in collect.items()))
     if all(hasattr(collect, name) for name in ("init", "update", "result")):
-        return collect
+        own: Collector = collect
+        return own
     raise ValueError(
         f"`collect` must be a collector such as ib.collect.mean_and_variance(), or a dict of them; got {collect!r}."
     )

@@ -118,7 +118,8 @@ def _quantile(in_order: np.ndarray, share: float) -> np.ndarray:
     below = int(place)
     above = min(below + 1, in_order.shape[1] - 1)
     low, high = in_order[:, below], in_order[:, above]
-    return (low + (place - below) * (high - low))[:, None, None]
+    result: np.ndarray = (low + (place - below) * (high - low))[:, None, None]
+    return result
 
 
 def _reaches(draws: np.ndarray, in_order: np.ndarray, share: float) -> np.ndarray:
@@ -131,7 +132,8 @@ def _r_hat(x: np.ndarray) -> np.ndarray:
     within = x.var(axis=-1, ddof=1).mean(axis=-1)
     between = x.mean(axis=-1).var(axis=-1, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):  # chains that stand still
-        return np.sqrt(between / within + (length - 1) / length)
+        result: np.ndarray = np.sqrt(between / within + (length - 1) / length)
+        return result
 
 
 def _drift(halves: np.ndarray) -> np.ndarray:
@@ -171,7 +173,8 @@ def _autocovariances(x: np.ndarray) -> np.ndarray:
     spectrum = scipy.fft.rfft(x - x.mean(axis=-1, keepdims=True), n=scipy.fft.next_fast_len(2 * length, real=True))
     power = np.sum(spectrum.real**2 + spectrum.imag**2, axis=1)
     size = scipy.fft.next_fast_len(2 * length, real=True)
-    return scipy.fft.irfft(power, n=size)[:, :length] / (chains * length)
+    result: np.ndarray = scipy.fft.irfft(power, n=size)[:, :length] / (chains * length)
+    return result
 
 
 def _time(correlations: np.ndarray, total: int) -> np.ndarray:
@@ -183,4 +186,5 @@ def _time(correlations: np.ndarray, total: int) -> np.ndarray:
     falling = np.minimum.accumulate(sums, axis=1)
     before = np.sum(np.where(np.arange(pairs) < last, falling, 0.0), axis=1)
     rest = np.maximum(np.take_along_axis(even, last, axis=1)[:, 0], 0.0)
-    return np.maximum(2 * before + rest - 1, 1 / np.log10(total))
+    result: np.ndarray = np.maximum(2 * before + rest - 1, 1 / np.log10(total))
+    return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,15 +33,15 @@ def theta_of(kernel: Kernel, phi: PyTree, first: int = 0) -> PyTree:
     return in_tiles(partial(constrained, kernel.arrays), phi, first)
 
 
-def _constrained(kernel: Kernel, of_kernel: tuple, phi: PyTree) -> PyTree:
+def _constrained(kernel: Kernel, of_kernel: tuple[Any, ...], phi: PyTree) -> PyTree:
     return jax.vmap(jax.vmap(kernel.with_arrays(of_kernel).of_proxy))(phi)
 
 
-def _proxies(kernel: Kernel, of_kernel: tuple, moving: PyTree) -> PyTree:
+def _proxies(kernel: Kernel, of_kernel: tuple[Any, ...], moving: PyTree) -> PyTree:
     return jax.vmap(jax.vmap(kernel.with_arrays(of_kernel).space.proxy))(moving)
 
 
-def in_tiles(function: Callable, draws: PyTree, first: int) -> PyTree:
+def in_tiles(function: Callable[..., Any], draws: PyTree, first: int) -> PyTree:
     """`function(draws)` in calls of one shape, each draw at the place in its call that its number gives.
 
     The bits of a vectorised function depend on shape and place. So those of a draw do not depend on how many there are, nor on
@@ -87,7 +88,7 @@ def _padded(some: np.ndarray, place: int, tile: int) -> np.ndarray:
     return whole
 
 
-def of_all_draws(function: Callable, theta: PyTree) -> PyTree:
+def of_all_draws(function: Callable[..., Any], theta: PyTree) -> PyTree:
     """`function` of every draw, in slices of the draw axis so that the device never holds twice the store."""
     each = jax.jit(jax.vmap(jax.vmap(function)))
     draws = jax.tree.leaves(theta)[0].shape[1]

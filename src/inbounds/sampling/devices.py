@@ -121,11 +121,13 @@ class Layout:
 
     @property
     def chain(self) -> int:
-        return self.mesh.shape[CHAIN]
+        result: int = self.mesh.shape[CHAIN]
+        return result
 
     @property
     def data(self) -> int:
-        return self.mesh.shape[DATA]
+        result: int = self.mesh.shape[DATA]
+        return result
 
     @property
     def form(self) -> Plain:
@@ -230,7 +232,7 @@ class Layout:
     def shardings(self, tree: PyTree) -> PyTree:
         """Where a tree whose leading axis is the chain lies: divided variables are known by their names within it."""
 
-        def one(path, leaf):
+        def one(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
             parts = variable_name(path).split("/")
             divided = any(parts[-name.count("/") - 1 :] == name.split("/") for name, _ in self.shard)
             fits = divided and len(leaf.shape) > 1 and leaf.shape[1] % self.data == 0
@@ -246,13 +248,17 @@ class Layout:
         """The same on every device."""
         return jax.tree.map(lambda leaf: _put(leaf, NamedSharding(self.mesh, P())), tree)
 
-    def make_chains(self, compiled: Compiled, function: Callable, static: tuple, *arguments: PyTree) -> PyTree:
+    def make_chains(
+        self, compiled: Compiled, function: Callable[..., Any], static: tuple[Any, ...], *arguments: PyTree
+    ) -> PyTree:
         """`function(*static, *arguments)`, a tree whose leading axis is the chain, made where it is to lie."""
         return compiled.of(_make_chains, self, function, static)(*arguments)
 
     # Inside the compiled chunk.
 
-    def over_chains(self, function: Callable, divided: tuple[bool, ...], chain_axes: PyTree) -> Callable:
+    def over_chains(
+        self, function: Callable[..., Any], divided: tuple[bool, ...], chain_axes: PyTree
+    ) -> Callable[..., Any]:
         """`function` on every device with its own chains.
 
         Args:
@@ -273,10 +279,10 @@ class Layout:
         """The tree, of which every device that shares a chain makes a copy: small things are not worth sending."""
         return jax.lax.with_sharding_constraint(tree, P()) if self.shard else tree
 
-    def on_mesh(self, function: Callable) -> Callable:
+    def on_mesh(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, compiled, where code that is mapped over the mesh's axes finds them."""
 
-        def call(*arguments):
+        def call(*arguments: Any) -> Any:
             with jax.set_mesh(self.mesh):
                 return jax.jit(function)(*arguments)
 
@@ -324,7 +330,7 @@ def as_layout(devices: Any) -> Layout | None:
 def to_host(tree: PyTree) -> PyTree:
     """The tree with every leaf readable here: what lies on other processes' devices is fetched, by all of them together."""
 
-    def one(leaf):
+    def one(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated:
             return leaf
         from jax.experimental import multihost_utils  # here, as elsewhere: most runs have one process
@@ -376,23 +382,27 @@ def lost_process(step: int, error: Exception) -> LostProcessError | None:
     return LostProcessError(message)
 
 
-def _make_chains(layout: Layout, function: Callable, static: tuple, *arguments: PyTree) -> PyTree:
+def _make_chains(layout: Layout, function: Callable[..., Any], static: tuple[Any, ...], *arguments: PyTree) -> PyTree:
     made = function(*static, *arguments)
     return jax.lax.with_sharding_constraint(made, layout.shardings(made))
 
 
 @partial(jax.jit, static_argnums=1)
 def _wrap_key(data: jax.Array, implementation: str) -> jax.Array:
-    return jax.random.wrap_key_data(data, impl=implementation)
+    result: jax.Array = jax.random.wrap_key_data(data, impl=implementation)
+    return result
 
 
 def _put(leaf: Any, sharding: NamedSharding) -> jax.Array:
     if jax.process_count() == 1:
-        return jax.device_put(leaf, sharding)
+        placed: jax.Array = jax.device_put(leaf, sharding)
+        return placed
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-        return jax.device_put(leaf, sharding)  # lies on all the processes already
+        placed = jax.device_put(leaf, sharding)  # lies on all the processes already
+        return placed
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return _wrap_key(_put(jax.random.key_data(leaf), sharding), str(jax.random.key_impl(leaf)))
+        key: jax.Array = _wrap_key(_put(jax.random.key_data(leaf), sharding), str(jax.random.key_impl(leaf)))
+        return key
     value = np.asarray(leaf)
     return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 

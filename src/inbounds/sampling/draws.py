@@ -81,11 +81,13 @@ class Draws:
 
     @property
     def num_chains(self) -> int:
-        return self.stats["gradient_norm"].shape[0]
+        result: int = self.stats["gradient_norm"].shape[0]
+        return result
 
     @property
     def num_draws(self) -> int:
-        return self.stats["gradient_norm"].shape[1]
+        result: int = self.stats["gradient_norm"].shape[1]
+        return result
 
     @property
     def posterior(self) -> Posterior:
@@ -114,7 +116,8 @@ class Draws:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.theta)
         if not jax.eval_shape(named, one):
             return {}
-        return of_all_draws(named, self.theta)
+        result: dict[str, np.ndarray] = of_all_draws(named, self.theta)
+        return result
 
     @cached_property
     def _quantities(self) -> dict[str, np.ndarray]:
@@ -128,13 +131,18 @@ class Draws:
                     f"The quantity {name!r} must return one array or number; got {type(made).__name__}. Give each part a name of its own."
                 )
         functions = dict(self.quantities)
-        return of_all_draws(lambda theta: {name: jnp.asarray(f(theta)) for name, f in functions.items()}, self.theta)
+        result: dict[str, np.ndarray] = of_all_draws(
+            lambda theta: {name: jnp.asarray(f(theta)) for name, f in functions.items()}, self.theta
+        )
+        return result
 
     def flat(self) -> PyTree:
         """Draws of theta with the chains one after the other, as `numpyro.infer.Predictive` takes them."""
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.theta)
 
-    def to_arviz(self, *, log_likelihood: bool = False, coords: dict | None = None, dims: dict | None = None) -> Any:
+    def to_arviz(
+        self, *, log_likelihood: bool = False, coords: dict[str, Any] | None = None, dims: dict[str, Any] | None = None
+    ) -> Any:
         """An xarray DataTree as ArviZ takes it: `posterior`, `sample_stats` and, where there are data, `observed_data`.
 
         Names there have "." for "/", as in a store: `layers/0/weight` is called `layers.0.weight`.
@@ -208,7 +216,7 @@ class Draws:
         names: list[str] = []
         shares: list[np.ndarray] = []
 
-        def look(path: tuple, support: Any, subtree: PyTree) -> None:
+        def look(path: tuple[Any, ...], support: Any, subtree: PyTree) -> None:
             lower, upper = (np.asarray(end) for end in bounds(support))
             for subpath, leaf in jax.tree_util.tree_leaves_with_path(subtree):
                 theta = np.asarray(leaf)
@@ -262,7 +270,8 @@ def next_to(theta: np.ndarray, end: np.ndarray, direction: int) -> np.ndarray:
     tiny = np.where(
         end == 0, 4 * direction * np.finfo(theta.dtype).tiny, nearest
     )  # transforms keep off what is flushed to 0
-    return theta <= tiny if direction > 0 else theta >= tiny
+    result: np.ndarray = theta <= tiny if direction > 0 else theta >= tiny
+    return result
 
 
 def _shapes(tree: PyTree) -> list[tuple[str, np.ndarray]]:

@@ -21,7 +21,7 @@ from inbounds.data.arrays import Held, Sweeps, is_source, is_stream, source_for
 from inbounds.data.spread import SpreadRows
 from inbounds.engine.chunks import chunk_runner, refresh, whole_data
 from inbounds.engine.keys import as_key, derived, words_of
-from inbounds.engine.program import Carry, Keys, Program
+from inbounds.engine.program import Carry, Keys, Program, Rows
 from inbounds.kernels._base import Kernel, as_parameters
 from inbounds.sampling import health, probe, verdict
 from inbounds.sampling.collect import as_collector
@@ -59,8 +59,8 @@ def sample(
     init: Any = None,
     collect: Any = None,
     progress: bool = True,
-    store: str | os.PathLike | None = None,
-    checkpoint: str | os.PathLike | Checkpoint | None = None,
+    store: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     resume: bool = False,
     batching: str | None = None,
     chunk_steps: int | None = None,
@@ -230,10 +230,19 @@ class Stop(Protocol):
 class _Run:
     """One run: chunk after chunk, from the first step to the last."""
 
-    def __init__(self, program, arrays, keys, step_size, num_steps, burn_in, chunk_steps):
-        self.program: Program = program
+    def __init__(
+        self,
+        program: Program,
+        arrays: PyTree,
+        keys: Keys,
+        step_size: Any,
+        num_steps: int,
+        burn_in: int,
+        chunk_steps: int | None,
+    ):
+        self.program = program
         self.feed: Any = Held(arrays)
-        self.keys: Keys = keys
+        self.keys = keys
         self.step_size = step_size
         self.num_steps = num_steps
         self.burn_in = burn_in
@@ -361,7 +370,7 @@ class _Run:
             ]
             return ""
 
-    def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple:
+    def chunk(self, carry: Carry, start: int, blocks: int, end: int) -> tuple[Carry, Rows, PyTree]:
         number, arrays = np.int32, self.feed.arrays(start, carry)
         if self.program.layout is not None and not isinstance(self.feed, Held):
             arrays = self.program.layout.put_copies(arrays)
@@ -403,7 +412,8 @@ class _Run:
 
     def _first_blocks(self) -> int:
         """One, since nobody knows how long it takes, unless the same program ran before."""
-        return min(agreed(self.program.kernel.posterior.compiled.paces.get(self.program, 1)), self.chunk_blocks)
+        result: int = min(agreed(self.program.kernel.posterior.compiled.paces.get(self.program, 1)), self.chunk_blocks)
+        return result
 
     def _next_blocks(self, blocks: int, seconds: float) -> int:
         """As many blocks as fit `CHUNK_SECONDS`, growing at most 64-fold (the first chunk compiles)."""
@@ -466,7 +476,7 @@ class _Run:
         if float(trees.norm(program.kernel.proxy(state))) > health.ABSURD:
             return False
 
-        def finite(arrays, key, phi):
+        def finite(arrays: PyTree, key: jax.Array, phi: PyTree) -> jax.Array:
             plan = program.source.plan(key, jnp.asarray([step]))
             batch = program.source.fetch(arrays, jax.tree.map(lambda leaf: leaf[0], plan))
             theta = program.kernel.space.evaluation_point(phi)
@@ -561,7 +571,7 @@ def minibatches_of(kernel: Kernel, batch_size: int | None, batching: str | None)
     return size, batching
 
 
-def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[Callable | None, np.ndarray]:
+def _check_step_size(step_size: Any, num_steps: int, num_chains: int) -> tuple[Callable[..., Any] | None, np.ndarray]:
     """(schedule, None) or (None, numbers), after a look at their values."""
     if callable(step_size):
         probes = np.unique(np.linspace(0, num_steps - 1, 64).astype(int))
@@ -616,7 +626,7 @@ def _minibatch_shapes(source: Any, arrays: PyTree, keys: Keys) -> PyTree:
     if isinstance(source, SpreadRows):
         return source.example()
 
-    def one(arrays, keys):
+    def one(arrays: PyTree, keys: Keys) -> PyTree:
         plan = source.plan(keys.typed(source).batch[0], jnp.arange(1))
         return source.fetch(arrays, jax.tree.map(lambda leaf: leaf[0], plan))
 
@@ -694,7 +704,7 @@ def _has_chain_axis(kernel: Kernel, init: PyTree, num_chains: int) -> bool:
     return all(np.shape(x) == (num_chains, *like.shape) for x, like in leaves)
 
 
-def _start_chains(kernel: Kernel, of_kernel: tuple, data: PyTree, starts: PyTree) -> Any:
+def _start_chains(kernel: Kernel, of_kernel: tuple[Any, ...], data: PyTree, starts: PyTree) -> Any:
     with kernel.posterior.holding(data):
         return kernel.with_arrays(of_kernel).start(starts)
 

@@ -221,7 +221,8 @@ def _standard_quantiles(chance: np.ndarray, shape: np.ndarray) -> np.ndarray:
     """Of a generalised Pareto distribution of scale 1."""
     log_beyond = np.log1p(-chance)
     safe = np.where(shape == 0, 1.0, shape)
-    return np.where(shape == 0, -log_beyond, np.expm1(-safe * log_beyond) / safe)
+    result: np.ndarray = np.where(shape == 0, -log_beyond, np.expm1(-safe * log_beyond) / safe)
+    return result
 
 
 def _log_sum_exp(x: np.ndarray) -> np.ndarray:

@@ -24,13 +24,13 @@ except ImportError:  # not on this system
 NAME = ".writer"
 
 
-def local_folder(place: str | os.PathLike) -> Path | None:
+def local_folder(place: str | os.PathLike[str]) -> Path | None:
     """The folder that a path or a URL names; None where it is not of a local file system."""
     path = os.fspath(place).removeprefix("file://").removeprefix("local://")
     return None if "://" in path or "::" in path else Path(path).expanduser().absolute()
 
 
-def hold(held: contextlib.ExitStack, place: str | os.PathLike, what: str) -> None:
+def hold(held: contextlib.ExitStack, place: str | os.PathLike[str], what: str) -> None:
     """Make the run the only writer of a place until `held` is left: all its processes call this, and the first holds the lock.
 
     Raises:

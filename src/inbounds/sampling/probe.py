@@ -8,6 +8,7 @@ is predicted (`diagnostics.prediction`) and compared with what it should be, wha
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ from jax import lax
 from inbounds import trees
 from inbounds.data.arrays import Epochs, Held, Sweeps
 from inbounds.engine.program import Keys, Program
+from inbounds.kernels._temperature import in_steps
 from inbounds.precision import in_double
 from inbounds.preconditioners import OneStepLate, RMSprop
 from inbounds.sampling.summary import labels
@@ -218,7 +220,7 @@ def linear_part(space: Space, z_like: PyTree) -> Linear | None:
         return None
     dimension = trees.size(z_like)
     with in_double():
-        to_proxy = jax.vmap(lambda z: _flat(space.proxy(trees.cut_like(z_like, z))))
+        to_proxy: Callable[[jax.Array], jax.Array] = jax.vmap(lambda z: _flat(space.proxy(trees.cut_like(z_like, z))))
         zero = jnp.zeros((1, dimension), jnp.float64)
         center = np.asarray(to_proxy(zero)[0])
         factor = np.asarray(to_proxy(jnp.eye(dimension, dtype=jnp.float64))) - center
@@ -226,8 +228,8 @@ def linear_part(space: Space, z_like: PyTree) -> Linear | None:
 
 
 def _look(
-    program: Program, of_kernel: tuple, like: PyTree, where: jax.Array, numbers: jax.Array, chains: jax.Array, inner: Any, arrays: PyTree,
-    words: jax.Array, step_size: jax.Array,
+    program: Program, of_kernel: tuple[Any, ...], like: PyTree, where: jax.Array, numbers: jax.Array, chains: jax.Array,
+    inner: Any, arrays: PyTree, words: jax.Array, step_size: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """At each place of `where` the drift of what moves and the preconditioner's scales.
 
@@ -236,7 +238,7 @@ def _look(
     kernel, source = program.kernel.with_arrays(of_kernel), program.source
     key = Keys(words[None], words[None]).typed(source).batch[0]
 
-    def one(inputs):
+    def one(inputs: Any) -> Any:
         flat, number, chain = inputs
         phi = trees.cut_like(like, flat)
         theta = kernel.space.evaluation_point(phi)
@@ -245,11 +247,12 @@ def _look(
         batch = source.fetch(arrays, jax.tree.map(lambda leaf: leaf[0], plan))
         estimator, adapted = jax.tree.map(lambda leaf: leaf[chain], inner)
         gradient, _ = kernel.estimator.estimate(estimator, theta, batch, False)
-        drift = kernel.space.pull_back(phi, theta, gradient.value, kernel.temperature)
+        drift = kernel.space.pull_back(phi, theta, gradient.value, in_steps(kernel.temperature))
         scale, _ = kernel.preconditioner.update(adapted, drift, theta, step_size)
         return _flat(drift), jnp.ones_like(flat) if scale is None else _flat(scale)
 
-    return lax.map(one, (where, numbers, chains))
+    result: tuple[jax.Array, jax.Array] = lax.map(one, (where, numbers, chains))
+    return result
 
 
 def _flat(tree: PyTree) -> jax.Array:
@@ -331,7 +334,8 @@ def _sd_errors(covariance: np.ndarray, hessian: np.ndarray, kernel: Any, factor:
     """Of phi, where covariance and Hessian are those of z."""
     exact = (kernel.one_temperature or 1.0) * np.linalg.inv(hessian)
     variances = (np.einsum("ij,jk,ik->i", factor, part, factor) for part in (covariance, exact))
-    return np.sqrt(next(variances) / next(variances)) - 1
+    result: np.ndarray = np.sqrt(next(variances) / next(variances)) - 1
+    return result
 
 
 def _noisier_than_the_kernel(program: Program, names: list[str], found: Local, step_size: float) -> list[Note]:
@@ -376,10 +380,10 @@ def _spread_too_far(
     ]
 
 
-def _better_size(errors: Any, step_size: float) -> float | None:
+def _better_size(errors: Callable[[float], Any], step_size: float) -> float | None:
     """The largest step size, by factors of two, at which no sd is off by more than half of what is tolerated."""
     for halvings in range(1, 25):
-        size = step_size / 2**halvings
+        size: float = step_size / 2**halvings
         error = errors(size)
         if error is not None and np.max(np.abs(error)) <= OF_CORRELATION:
             return size
@@ -404,7 +408,8 @@ def _left_by_epochs(
     together = (rates[:, None] + rates) / 2
     share = _left_by_sweeps(together, epoch) if isinstance(program.source, Sweeps) else _share_left(together * epoch)
     inside = axes.T @ (root[:, None] * noise * root) @ axes * share
-    return (axes @ inside @ axes.T) / root[:, None] / root
+    result: np.ndarray = (axes @ inside @ axes.T) / root[:, None] / root
+    return result
 
 
 def _left_by_sweeps(rates: np.ndarray, epoch: int) -> np.ndarray:
@@ -416,7 +421,8 @@ def _left_by_sweeps(rates: np.ndarray, epoch: int) -> np.ndarray:
     forwards, backwards = np.arange(epoch)[:, None, None], np.arange(epoch, 2 * epoch)[:, None, None]
     weights = keep ** (epoch - 1 - forwards) + keep**backwards
     at_ends = epoch * np.var(weights, axis=0) * epoch / max(1, epoch - 1) / (1 - keep ** (4 * epoch))
-    return np.clip(at_ends * (1 - keep**2), 0.0, 1.0)
+    result: np.ndarray = np.clip(at_ends * (1 - keep**2), 0.0, 1.0)
+    return result
 
 
 def _share_left(turns: np.ndarray) -> np.ndarray:
@@ -429,7 +435,8 @@ def _share_left(turns: np.ndarray) -> np.ndarray:
     forgotten = -np.expm1(-2 * t) / (2 * t)  # the mean of exp(-2 s)
     bridge = 2 / t * (1 - 2 * -np.expm1(-t) / t + forgotten)  # the mean of (2 / t) (1 - exp(-s))^2
     exact = start * forgotten + (1 - forgotten) - bridge
-    return np.clip(np.where(t < 1e-2, t / 3, exact), 0.0, 1.0)
+    result: np.ndarray = np.clip(np.where(t < 1e-2, t / 3, exact), 0.0, 1.0)
+    return result
 
 
 def _frozen_too_early(program: Program, names: list[str], found: Local) -> list[Note]:

@@ -91,7 +91,8 @@ class Record:
             parts = (as_array(counts[i : i + at_once]) for i in range(0, draws, at_once))
             draws = sum(int(np.count_nonzero(self.program.samples(part))) for part in parts)
         try:
-            return jax.tree.map(lambda leaf: np.empty((draws, *leaf.shape[1:]), leaf.dtype), like)
+            result: Rows = jax.tree.map(lambda leaf: np.empty((draws, *leaf.shape[1:]), leaf.dtype), like)
+            return result
         except MemoryError as error:
             size = draws * sum(leaf[0].nbytes for leaf in jax.tree.leaves(like))
             raise MemoryError(
@@ -100,7 +101,8 @@ class Record:
             ) from error
 
     def _kept_rows(self) -> Rows:
-        return jax.tree.map(lambda leaf: leaf[: self.kept], self.rows)
+        result: Rows = jax.tree.map(lambda leaf: leaf[: self.kept], self.rows)
+        return result
 
     def close(self) -> None:
         """The run is over, well or not: leave everything readable."""
@@ -136,7 +138,14 @@ class Record:
         return jax.tree.map(lambda leaf: np.zeros((leaf.shape[0], 0, *leaf.shape[1:]), leaf.dtype), last)
 
     def as_draws(
-        self, phi: PyTree, stats: dict, num_steps: int, state: Any, collected: Any, seconds: float, theta: PyTree = None
+        self,
+        phi: PyTree,
+        stats: dict[str, Any],
+        num_steps: int,
+        state: Any,
+        collected: Any,
+        seconds: float,
+        theta: PyTree = None,
     ) -> Draws:
         return Draws(
             phi=phi,
@@ -178,7 +187,9 @@ def statistics(rows: Rows, shape: tuple[int, int]) -> dict[str, np.ndarray]:
     return missing | {name: np.asarray(values) for name, values in rows.info.items()}
 
 
-def step_sizes(step_size: Callable | np.ndarray, counts: Sequence[Counts], chains: int, first: int = 0) -> np.ndarray:
+def step_sizes(
+    step_size: Callable[..., Any] | np.ndarray, counts: Sequence[Counts], chains: int, first: int = 0
+) -> np.ndarray:
     """Step sizes, axes (chain, draw), of draws made after so many steps."""
     if callable(step_size):
         steps = np.concatenate([as_array(some) for some in counts]).astype(np.int32)
@@ -189,5 +200,6 @@ def step_sizes(step_size: Callable | np.ndarray, counts: Sequence[Counts], chain
 
 
 @partial(jax.jit, static_argnums=0)
-def _scheduled(schedule: Callable, counts: jax.Array) -> jax.Array:
-    return jax.vmap(jax.vmap(schedule))(counts - 1)
+def _scheduled(schedule: Callable[..., Any], counts: jax.Array) -> jax.Array:
+    result: jax.Array = jax.vmap(jax.vmap(schedule))(counts - 1)
+    return result

@@ -136,8 +136,8 @@ class StoredRecord(Record):
         burn_in: int,
         step_size: Any,
         num_steps: int,
-        url: str | os.PathLike,
-        fingerprint: dict,
+        url: str | os.PathLike[str],
+        fingerprint: dict[str, Any],
         phi: PyTree,
         resume: bool,
         position: int | None,
@@ -323,7 +323,9 @@ class _Store:
         self.broken = False
         self.writer = uuid.uuid4().hex
 
-    def begin(self, layout: _Layout, fingerprint: dict, resume: bool, position: int | None, checkpoints: bool) -> None:
+    def begin(
+        self, layout: _Layout, fingerprint: dict[str, Any], resume: bool, position: int | None, checkpoints: bool
+    ) -> None:
         found = self._attributes()
         if found is None:
             if position is not None:
@@ -389,7 +391,7 @@ class _Store:
                 "are not to be relied on. Begin both anew, each with a `store` of its own."
             )
 
-    def _attributes(self) -> dict | None:
+    def _attributes(self) -> dict[str, Any] | None:
         document = sync(self.staged.get(METADATA, default_buffer_prototype()))
         if document is None:
             return None
@@ -412,7 +414,7 @@ class _Store:
             for path in Path(inner.root).rglob("*.partial"):
                 path.unlink(missing_ok=True)
 
-    def _create(self, layout: _Layout, fingerprint: dict, checkpoints: bool) -> None:
+    def _create(self, layout: _Layout, fingerprint: dict[str, Any], checkpoints: bool) -> None:
         if self._attributes() is not None:
             sync(self.staged.clear())
         program = layout.program
@@ -427,7 +429,7 @@ class _Store:
         }
         zarr.create_group(self.staged, attributes=attributes)
         sync(self.staged.publish())  # the root first: it says whose the rest is
-        options: dict = dict(compressors=ZstdCodec(level=1, checksum=True), fill_value=np.nan)
+        options: dict[str, Any] = dict(compressors=ZstdCodec(level=1, checksum=True), fill_value=np.nan)
         for group in layout.groups:
             zarr.create_group(self.staged, path=group, attributes={"inference_library": "inbounds"})
             chains = np.arange(program.num_chains)
@@ -499,7 +501,7 @@ async def _resize(array: Any, length: int) -> None:
     await array.async_array.resize((*array.shape[:axis], length, *array.shape[axis + 1 :]))
 
 
-async def _all(tasks: Iterable[Coroutine]) -> None:
+async def _all(tasks: Iterable[Coroutine[Any, Any, Any]]) -> None:
     """Do all at once, wait for all, and then raise the first error."""
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -514,7 +516,7 @@ def _open(url: str, read_only: bool = False) -> Any:
     return LocalStore(folder, read_only=read_only)
 
 
-class _Staged(WrapperStore):
+class _Staged(WrapperStore[Any]):
     """A store whose data are written at once, and whose metadata and deletions wait for `publish`."""
 
     def __init__(self, store: Any):
@@ -580,7 +582,7 @@ class _Staged(WrapperStore):
         await _all(self._store.delete(key) for key in self.deleted)
         self.deleted = set()
 
-    async def _put(self, key: str, document: dict) -> None:
+    async def _put(self, key: str, document: dict[str, Any]) -> None:
         text = json.dumps(document, indent=2).encode()
         await self._store.set(key, default_buffer_prototype().buffer.from_bytes(text))
 
@@ -589,7 +591,7 @@ def _is_metadata(key: str) -> bool:
     return key == METADATA or key.endswith("/" + METADATA)
 
 
-def _consolidated(key: str, documents: dict[str, dict]) -> dict:
+def _consolidated(key: str, documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The document of a group with those of all that is below it, as zarr-python writes and reads them."""
     prefix = key.removesuffix(METADATA)
     below = {
@@ -600,7 +602,7 @@ def _consolidated(key: str, documents: dict[str, dict]) -> dict:
     return _with_members(documents[key], below)
 
 
-def _with_members(document: dict, members: dict[str, dict]) -> dict:
+def _with_members(document: dict[str, Any], members: dict[str, dict[str, Any]]) -> dict[str, Any]:
     if document["node_type"] == "array":
         return document
     return document | {"consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": members}}

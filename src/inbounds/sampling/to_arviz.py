@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 AXES = ("chain", "draw")
 
 
-def data_tree(draws: Draws, log_likelihood: bool, coords: dict | None, dims: dict | None) -> Any:
+def data_tree(draws: Draws, log_likelihood: bool, coords: dict[str, Any] | None, dims: dict[str, Any] | None) -> Any:
     """The tree of `Draws.to_arviz`."""
     arviz_base = _arviz("arviz_base")
     groups = {"posterior": _for_arviz(draws.variables()), "sample_stats": _read(_numbers(draws.stats))}

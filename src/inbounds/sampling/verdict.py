@@ -121,13 +121,15 @@ def r_hat_by_chance(ess: np.ndarray, chains: int, draws: int, numbers: int) -> n
     halves = 2 * chains
     share = np.minimum(halves / np.maximum(ess, 1.0), 0.5)
     spread = share / (1 - share) * chdtri(halves - 1, FALSE_ALARMS / (2 * numbers)) / (halves - 1)
-    return np.maximum(R_HAT, np.sqrt(1 - 1 / max(1, draws // 2) + spread))
+    result: np.ndarray = np.maximum(R_HAT, np.sqrt(1 - 1 / max(1, draws // 2) + spread))
+    return result
 
 
 def drift_by_chance(ess: np.ndarray, numbers: int) -> np.ndarray:
     """The distance between halves, in sds, that chains of the right law exceed rarely; at least a tenth."""
     error = 2 / np.sqrt(np.maximum(ess, 1.0))
-    return np.maximum(LEAST_DRIFT, -ndtri(FALSE_ALARMS / (2 * numbers)) * error)
+    result: np.ndarray = np.maximum(LEAST_DRIFT, -ndtri(FALSE_ALARMS / (2 * numbers)) * error)
+    return result
 
 
 def noise_is_absorbed(clamped: float) -> list[Note]:

@@ -36,11 +36,11 @@ def is_in(variable: Any, group: Any) -> bool:
 def is_elementwise(equation: Equation) -> bool:
     name = equation.primitive.name
     if name == "reduce_sum":  # of one number each
-        return equation.invars[0].aval.size == equation.outvars[0].aval.size
+        return bool(equation.invars[0].aval.size == equation.outvars[0].aval.size)
     if name == "reshape":
         return equation.params["dimensions"] is None  # it would transpose, too
     if name == "round":
-        return equation.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN
+        return bool(equation.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN)
     if name == "select_n" and len(equation.invars) > 3:
         return False
     kinds = {v.aval.dtype.name for v in (*equation.invars, *equation.outvars)}
@@ -84,8 +84,8 @@ class Plain:
         places = jnp.where(inside, places, ref.shape[0]).reshape(-1)
         ref[...] = ref[...].at[places].add(values.reshape(-1), mode="drop")
 
-    own: ClassVar[dict[str, Callable]] = {}
-    any_kind: ClassVar[dict[str, Callable]] = {}
+    own: ClassVar[dict[str, Callable[..., Any]]] = {}
+    any_kind: ClassVar[dict[str, Callable[..., Any]]] = {}
 
 
 class Fast(Plain):
@@ -112,7 +112,7 @@ class Fast(Plain):
         add = _unordered_add() or triton().atomic_add
         add(ref, (places,), values, mask=inside)
 
-    own: ClassVar[dict[str, Callable]] = {
+    own: ClassVar[dict[str, Callable[..., Any]]] = {
         "exp": lambda x: instruction("ex2.approx.ftz.f32", x * np.float32(1 / math.log(2))),
         "exp2": lambda x: instruction("ex2.approx.ftz.f32", x),
         "rsqrt": lambda x: instruction("rsqrt.approx.ftz.f32", x),
@@ -124,7 +124,7 @@ class Fast(Plain):
         "min": lambda x, y: instruction("min.ftz.NaN.f32", x, y),
         "clamp": lambda low, x, high: Fast.own["min"](Fast.own["max"](x, low), high),
     }
-    any_kind: ClassVar[dict[str, Callable]] = {  # of one number, or in another precision
+    any_kind: ClassVar[dict[str, Callable[..., Any]]] = {  # of one number, or in another precision
         "max": lambda x, y: jnp.where((x >= y) | (x != x), x, y),
         "min": lambda x, y: jnp.where((x <= y) | (x != x), x, y),
         "clamp": lambda low, x, high: Fast.any_kind["min"](Fast.any_kind["max"](x, low), high),
@@ -142,6 +142,7 @@ def instruction(name: str, *arguments: Any) -> jax.Array:
     shape = np.broadcast_shapes(*map(np.shape, arguments))
     same = [jnp.broadcast_to(jnp.asarray(x, np.float32), shape) for x in arguments]
     places = ", ".join(f"${k}" for k in range(len(same) + 1))
+    result: jax.Array
     (result,) = triton().elementwise_inline_asm(
         f"{name} {places};", args=same, constraints=",".join(["=f", *"f" * len(same)]), pack=1,
         result_shape_dtypes=[jax.ShapeDtypeStruct(shape, np.float32)],
@@ -150,33 +151,35 @@ def instruction(name: str, *arguments: Any) -> jax.Array:
 
 
 @cache
-def _unordered_add() -> Callable | None:
+def _unordered_add() -> Callable[..., Any] | None:
     """Pallas's `atomic_add`, without the order that it keeps among all that a thread reads and writes; None where JAX is not as it was.
 
     Nothing reads the sums before the kernel's end, and that order costs 2 of its 5 microseconds. Pallas has no name for it: the
     operation is Pallas's own, of which one attribute is changed.
     """
     try:
-        from jax._src.pallas.triton.lowering import register_lowering, triton_lowering_rules
+        from jax._src.pallas.triton import lowering
         from jax._src.state.primitives import get_ref_and_transforms
 
         home = sys.modules[triton().atomic_add.__module__]
         ordered, kind = home.atomic_rmw_p, home.AtomicOpType.ADD
-        rule = triton_lowering_rules[ordered]
+        rule: Callable[..., Any] = lowering.triton_lowering_rules[ordered]
+        register: Callable[..., Any] = lowering.register_lowering
     except (ImportError, AttributeError, KeyError):
         return None
     primitive = Primitive("unordered_add")
     primitive.def_effectful_abstract_eval(ordered.abstract_eval)
 
-    @register_lowering(primitive)
-    def _(context, *values, **params):
+    def relaxed(context: Any, *values: Any, **params: Any) -> Any:
         result = rule(context, *values, **params)
         attributes = result.owner.attributes
         if "sem" in attributes:
             attributes["sem"] = type(attributes["sem"]).get(attributes["sem"].type, 1)  # relaxed
         return result
 
-    def add(ref, places, values, *, mask):
+    register(primitive)(relaxed)
+
+    def add(ref: Any, places: jax.Array, values: jax.Array, *, mask: jax.Array) -> Any:
         ref, transforms = get_ref_and_transforms(ref, places, "unordered_add")
         leaves, tree = jax.tree.flatten((ref, transforms, values, mask))
         return primitive.bind(*leaves, args_tree=tree, atomic_type=kind)
@@ -207,14 +210,14 @@ class Calculator:
 
     def __init__(self, arithmetic: type[Plain]):
         self.arithmetic = arithmetic
-        self._made: dict[tuple, Any] = {}
+        self._made: dict[tuple[Any, ...], Any] = {}
 
     @staticmethod
     def constant(literal: Literal) -> Any:
         kind: Any = literal.aval
         return np.asarray(literal.val, kind.dtype)[()]
 
-    def __call__(self, equation: Equation, values: list) -> Any:
+    def __call__(self, equation: Equation, values: list[Any]) -> Any:
         if is_reshape(equation):
             return values[0]
         named = tuple((x.dtype, x.tobytes()) if _is_number(x) else id(x) for x in values)
@@ -223,7 +226,7 @@ class Calculator:
             self._made[key] = self._compute(equation, values), values  # which must live, for their names to be theirs
         return self._made[key][0]
 
-    def _compute(self, equation: Equation, raws: list) -> Any:
+    def _compute(self, equation: Equation, raws: list[Any]) -> Any:
         arithmetic, name, values = self.arithmetic, equation.primitive.name, [settled(x) for x in raws]
         many = any(map(np.ndim, values))
         single = many and all(v.aval.dtype == np.float32 for v in (*equation.invars, *equation.outvars))

@@ -144,7 +144,7 @@ class Lookups:
         possible = all(_is_row(v, self.count) and v.aval.dtype == np.float32 for v in outputs)
         return replace(self, outputs=outputs) if possible else None
 
-    def add(self, env: dict, arithmetic: type[Plain], *, interpreted: bool) -> dict[Var, jax.Array]:
+    def add(self, env: dict[Any, Any], arithmetic: type[Plain], *, interpreted: bool) -> dict[Var, jax.Array]:
         """The sums and the outputs, given the inputs and what the sums were."""
         from jax.experimental import pallas as pl
 
@@ -214,7 +214,7 @@ class Lookups:
                     known[table] = calculate(equation, sources)
             return known[table]
 
-        known: dict[tuple, dict[Var, Any]] = {}  # by index, and what becomes of those beyond the end
+        known: dict[tuple[Any, ...], dict[Var, Any]] = {}  # by index, and what becomes of those beyond the end
         for equation in self.equations:
             first, *rest = equation.invars
             if _is_lookup(equation, self.count):
@@ -247,7 +247,7 @@ class Lookups:
 
 
 def _load(ref: Any, places: jax.Array, inside: jax.Array, like: Any) -> jax.Array:
-    loaded = triton().load(ref.at[places], mask=inside, other=0)
+    loaded: jax.Array = triton().load(ref.at[places], mask=inside, other=0)
     return loaded != 0 if like.aval.dtype == bool else loaded
 
 
@@ -255,7 +255,7 @@ def _is_of_each_number(equation: Equation) -> bool:
     """Whether it makes each number of a table of one number of each of others, and of constants."""
     shape, name = equation.outvars[0].aval.shape, equation.primitive.name
     if name in RESHAPES and name != "broadcast_in_dim":
-        return name == "copy"
+        return bool(name == "copy")
     return (
         is_elementwise(equation)
         and name != "reduce_sum"
@@ -295,7 +295,7 @@ def _fits(equation: Equation, count: int) -> bool:
     if not all(_is_rows(v, count) for v in (*many, *([result] if many or result.aval.size > 1 else []))):
         return False
     if _is_row_sum(equation):
-        return result.aval.dtype == np.float32
+        return bool(result.aval.dtype == np.float32)
     if name in ("pad", "slice") and (not many or many[0].aval.ndim == 1):
         return False
     if name == "pad":  # or cut, at the end of every row

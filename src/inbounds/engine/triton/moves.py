@@ -77,13 +77,13 @@ def works() -> bool:
     if INTERPRETED:
         return True
     try:
-        return _works()
+        return bool(_works())
     except Exception:  # another JAX, another GPU: XLA's loop does the same
         logging.getLogger(__name__).info("No kernels of our own on this device.", exc_info=True)
         return False
 
 
-def quietly(function: Callable) -> Callable:
+def quietly(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, which may compile kernels, without the warning of JAX that its Triton backend will be gone some day.
 
     `works` then says no, until the kernels are written for what takes its place (Mosaic GPU).
@@ -104,14 +104,14 @@ def _works() -> bool:
     words, number = np.asarray([3, 5], np.uint32), np.asarray(7)
     rows = np.arange(1_000, dtype=np.int32) % 20
 
-    def step(noise, x):
+    def step(noise: jax.Array, x: jax.Array) -> jax.Array:
         looked_up = jnp.exp(-x).at[rows].get(mode="clip")
         sums = jnp.zeros_like(x).at[rows].add(looked_up * jnp.sum(looked_up, axis=1, keepdims=True), mode="clip")
         return (
             jnp.exp(-jnp.abs(x)) * noise + 1 / (1 + jnp.exp(-jnp.clip(jnp.maximum(x, -3.0), -2.0, 2.0))) + 1e-3 * sums
         )
 
-    def both(words, number, x):
+    def both(words: jax.Array, number: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         kernels = Fused(step, like, (x,), in_a_row=True)
         drawn = normals(words, number, [like])[0]
         return kernels(words, number, kernels.begin(x), x)[0], step(drawn, x)
@@ -193,7 +193,15 @@ class Fused:
         in_a_row: calls follow one another, and each leaves for the next what that can use.
     """
 
-    def __init__(self, function: Callable, noise: PyTree, arguments: tuple, *, chains: int = 1, in_a_row: bool = False):
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        noise: PyTree,
+        arguments: tuple[Any, ...],
+        *,
+        chains: int = 1,
+        in_a_row: bool = False,
+    ):
         self.chains = chains
         self.noise = jax.tree.leaves(noise)
         self.closed, self.result = _inlined(function, noise, arguments)
@@ -238,7 +246,9 @@ class Fused:
             left += [env[v] for v in tail.ahead]
         return left
 
-    def __call__(self, words: jax.Array, number: jax.Array, left: list[jax.Array], *arguments: PyTree) -> tuple:
+    def __call__(
+        self, words: jax.Array, number: jax.Array, left: list[jax.Array], *arguments: PyTree
+    ) -> tuple[Any, ...]:
         """(what `function` returns, what is left for the next call) of step `number`, under the two words of a key."""
         jaxpr, env = self.closed.jaxpr, dict(zip(self.closed.jaxpr.constvars, self.closed.consts, strict=True))
         env |= zip(jaxpr.invars[len(self.noise) :], jax.tree.leaves(arguments), strict=True)
@@ -254,7 +264,7 @@ class Fused:
         return jax.tree.unflatten(self.result, values), left
 
     @staticmethod
-    def _evaluate(equations: list[Equation], env: dict) -> None:
+    def _evaluate(equations: list[Equation], env: dict[Any, Any]) -> None:
         for equation in equations:
             values = [_read(env, v) for v in equation.invars]
             if is_in(equation.outvars[0], env):
@@ -411,7 +421,9 @@ class Fused:
 
     # -- the kernel ------------------------------------------------------------------------------------------------
 
-    def _moved(self, words: jax.Array, number: jax.Array, env: dict) -> tuple[dict[int, jax.Array], list[jax.Array]]:
+    def _moved(
+        self, words: jax.Array, number: jax.Array, env: dict[Any, Any]
+    ) -> tuple[dict[int, jax.Array], list[jax.Array]]:
         """The outputs of all the large variables, by their places, and what the next call is left."""
         from jax.experimental import pallas as pl
 
@@ -467,7 +479,10 @@ def _kernel(parts: list[Part], arithmetic: type[Plain], words: Any, number: Any,
             pl.when((part.first <= block) & (block < part.end))(move)
 
 
-def _move(part, arithmetic, words, number, block, inputs, outputs) -> None:
+def _move(
+    part: Part, arithmetic: type[Plain], words: jax.Array, number: jax.Array, block: jax.Array, inputs: list[Any],
+    outputs: list[Any],
+) -> None:  # fmt: skip
     """Two halves, whose normals are made of the two words of as many counters."""
     from jax.experimental import pallas as pl
 
@@ -493,7 +508,9 @@ def _move(part, arithmetic, words, number, block, inputs, outputs) -> None:
             triton().store(ref.at[place], value, mask=inside)
 
 
-def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithmetic: type[Plain]) -> list[jax.Array]:
+def _compute(
+    equations: Sequence[Equation], outputs: Sequence[Any], env: dict[Any, Any], arithmetic: type[Plain]
+) -> list[jax.Array]:
     """The outputs of equations on vectors."""
     calculate = Calculator(arithmetic)
 
@@ -507,7 +524,7 @@ def _compute(equations: Sequence[Equation], outputs: Sequence, env: dict, arithm
     return [jnp.broadcast_to(settled(env[v]), (HALF,)) for v in outputs]
 
 
-def normals(words: jax.Array, number: jax.Array, like: Sequence) -> list[jax.Array]:
+def normals(words: jax.Array, number: jax.Array, like: Sequence[Any]) -> list[jax.Array]:
     """The normals of step `number`, as the kernels make them."""
     drawn = []
     for leaf, offset in zip(like, _offsets(like), strict=True):
@@ -520,7 +537,7 @@ def normals(words: jax.Array, number: jax.Array, like: Sequence) -> list[jax.Arr
     return drawn
 
 
-def _offsets(like: Sequence) -> list[int]:
+def _offsets(like: Sequence[Any]) -> list[int]:
     """Where the counters of each leaf begin: no two leaves share one."""
     counters = [-(-leaf.size // (2 * HALF)) * HALF for leaf in like]
     return [sum(counters[:place]) for place in range(len(counters))]
@@ -529,7 +546,7 @@ def _offsets(like: Sequence) -> list[int]:
 # -- programs as data ----------------------------------------------------------------------------------------------
 
 
-def _inlined(function: Callable, noise: PyTree, arguments: tuple) -> tuple[ClosedJaxpr, Any]:
+def _inlined(function: Callable[..., Any], noise: PyTree, arguments: tuple[Any, ...]) -> tuple[ClosedJaxpr, Any]:
     """The equations of `function`, with those of what it calls in their place; and the structure of its result."""
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(noise, *arguments)
     leaves = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in traced.jaxpr.invars]
@@ -537,7 +554,7 @@ def _inlined(function: Callable, noise: PyTree, arguments: tuple) -> tuple[Close
     return flat, jax.tree.structure(shapes)
 
 
-def _evaluate(jaxpr: Jaxpr, consts: Sequence, arguments: Sequence) -> list:
+def _evaluate(jaxpr: Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
     env = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, arguments, strict=True))
     for equation in jaxpr.eqns:
         values = [_read(env, v) for v in equation.invars]
@@ -566,16 +583,16 @@ def _read_by(equations: Sequence[Equation]) -> set[Var]:
     return {v for equation in equations for v in equation.invars if not isinstance(v, Literal)}
 
 
-def _bind(equation: Equation, values: list) -> list:
+def _bind(equation: Equation, values: list[Any]) -> list[Any]:
     results = equation.primitive.bind(*values, **equation.params)
     return list(results) if equation.primitive.multiple_results else [results]
 
 
-def _read(env: dict, variable: Any) -> Any:
+def _read(env: dict[Any, Any], variable: Any) -> Any:
     return variable.val if isinstance(variable, Literal) else env[variable]
 
 
-def _fits(equation: Equation, kinds: dict) -> bool:
+def _fits(equation: Equation, kinds: dict[Any, Any]) -> bool:
     """Whether it acts on each number alone, and a kernel can do it."""
     if not is_elementwise(equation):
         return False

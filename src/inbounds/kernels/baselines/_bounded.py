@@ -11,7 +11,8 @@ import numpy as np
 
 from inbounds import transforms as tf
 from inbounds import trees
-from inbounds.kernels._base import Info, Kernel, ProxyGradient, check_arguments
+from inbounds.gradients import GradientFactory
+from inbounds.kernels._base import Info, Kernel, MakeInfo, ProxyGradient
 from inbounds.kernels._temperature import Temperature
 from inbounds.posterior import Posterior
 from inbounds.space import Space, is_constraint
@@ -41,10 +42,14 @@ class Bounds(NamedTuple):
         )
 
 
+# (theta, gradient, noise, bounds, step size) -> theta, leaf by leaf; the float next to an end is no more its business.
+Move = Callable[[jax.Array, jax.Array, jax.Array, Bounds, jax.Array], jax.Array]
+
+
 def bounds_of(posterior: Posterior, kernel: str) -> PyTree:
     """`Bounds` of every variable; vector supports are refused with what to use instead."""
 
-    def one(support):
+    def one(support: Any) -> Bounds:
         if tf.is_vector(support):
             raise ValueError(
                 f"{kernel} works on scalar supports; {support} is a vector support. Use ib.sgld or "
@@ -58,24 +63,23 @@ def bounds_of(posterior: Posterior, kernel: str) -> PyTree:
 def bounded_kernel(
     name: str,
     posterior: Posterior,
-    move: Callable[[jax.Array, jax.Array, jax.Array, Bounds, jax.Array], jax.Array],
-    gradient: Any,
+    move: Move,
+    gradient: GradientFactory,
     temperature: Temperature,
 ) -> Kernel:
     """A kernel that moves theta: `move(theta, gradient, noise, bounds, step_size)`, leaf by leaf, then clips inside."""
-    check_arguments(posterior, temperature)
     bounds = bounds_of(posterior, name)
     identity = jax.tree.map(lambda _: tf.Identity(), posterior.supports, is_leaf=is_constraint)
     theta_gradient = ProxyGradient(posterior, Space(posterior.supports, identity), gradient, False)
 
-    def init(theta):
+    def init(theta: PyTree) -> State:
         return State(theta, theta_gradient.init(theta))
 
-    def update(noise, state, minibatch, step_size):
+    def update(noise: PyTree, state: State, minibatch: PyTree, step_size: jax.Array) -> tuple[State, MakeInfo]:
         make_drift, _, estimator = theta_gradient(state.estimator, state.theta, minibatch)
         drift = make_drift()
 
-        def leaf(bound, x, g, z):
+        def leaf(bound: Bounds, x: jax.Array, g: jax.Array, z: jax.Array) -> jax.Array:
             return bound.inside(move(x, g, z, bound, step_size))
 
         theta = jax.tree.map(
@@ -87,10 +91,10 @@ def bounded_kernel(
             is_leaf=lambda x: isinstance(x, Bounds),
         )
 
-        def look():
+        def make_info() -> Info:
             return Info(trees.norm(make_drift()), jnp.full((), jnp.nan), jnp.zeros(()), trees.all_finite(theta))
 
-        return State(theta, estimator), look
+        return State(theta, estimator), make_info
 
     return Kernel(
         name=name,

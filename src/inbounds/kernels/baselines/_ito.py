@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels._base import Info, Kernel, ProxyGradient, check_arguments, kernel_factory
+from inbounds.gradients import GradientFactory
+from inbounds.kernels._base import Info, Kernel, MakeInfo, ProxyGradient, check_arguments, kernel_factory
 from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import bounds_of
 from inbounds.posterior import Posterior
@@ -30,7 +31,7 @@ def ito(
     *,
     restart: bool = True,
     temperature: Temperature = 1.0,
-    gradient: Any = gradients.minibatch,
+    gradient: GradientFactory = gradients.minibatch,
 ) -> Kernel:
     r"""Euler steps of the process $\varphi = g(\theta)$, $g = f^{-1}$, that Ito's formula gives (Section 4 of the paper).
 
@@ -61,7 +62,7 @@ def ito(
         >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
         ((1, 50), True)
     """
-    check_arguments(posterior, temperature)
+    temperature = check_arguments(posterior, temperature)
     bounds_of(posterior, "ito")
     space = Space.of(posterior.supports, transforms)
     identity = Space(
@@ -69,34 +70,32 @@ def ito(
     )
     theta_gradient = ProxyGradient(posterior, identity, gradient, False)
 
-    def init(theta):
+    def init(theta: PyTree) -> State:
         phi = space.unconstrain(theta)
         return State(phi, phi, theta_gradient.init(theta))
 
-    def update(noise, state, minibatch, step_size):
+    def update(noise: PyTree, state: State, minibatch: PyTree, step_size: jax.Array) -> tuple[State, MakeInfo]:
         theta = space.evaluation_point(state.phi)
         make_drift, _, estimator = theta_gradient(state.estimator, theta, minibatch)
         drift = make_drift()
 
-        def move(transform, p, g, z):
+        def move(transform: Any, p: jax.Array, g: jax.Array, z: jax.Array) -> jax.Array:
             slope = 1 / transform.derivative(p)
             curvature = -transform.log_derivative_slope(p) * slope**2
-            return (
-                p
-                + step_size * (slope * g + temperature * curvature)
-                + jnp.sqrt(2 * step_size * temperature) * slope * z
-            )
+            amplitude = jnp.sqrt(2 * step_size * temperature) * slope
+            moved: jax.Array = p + step_size * (slope * g + temperature * curvature) + amplitude * z
+            return moved
 
         phi = space._map(move, state.phi, drift, noise)
         lost = space._map(lambda t, p: ~(jnp.abs(p) < range_of(t)), phi)
         if restart:
             phi = jax.tree.map(lambda gone, p, home: jnp.where(gone, home, p), lost, phi, state.home)
 
-        def look():
+        def make_info() -> Info:
             share = trees.mean(jax.tree.map(lambda gone, p: gone.astype(p.dtype), lost, phi))
             return Info(trees.norm(drift), jnp.full((), jnp.nan), share, trees.all_finite(phi))
 
-        return State(phi, state.home, estimator), look
+        return State(phi, state.home, estimator), make_info
 
     return Kernel(
         name="ito",

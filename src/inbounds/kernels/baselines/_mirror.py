@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from inbounds import gradients
-from inbounds.kernels._base import Kernel, kernel_factory
+from inbounds.gradients import GradientFactory
+from inbounds.kernels._base import Kernel, check_arguments, kernel_factory
 from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import Bounds, bounded_kernel, is_finite_end
 from inbounds.posterior import Posterior
 
 
 @kernel_factory
-def mirror(posterior: Posterior, *, temperature: Temperature = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
+def mirror(
+    posterior: Posterior, *, temperature: Temperature = 1.0, gradient: GradientFactory = gradients.minibatch
+) -> Kernel:
     r"""SGLD on theta itself, folded back into the support (Patterson and Teh 2013; Bubeck et al. 2018).
 
     $$\theta_{t+1} = \mathrm{fold}\left( \theta_t + \epsilon\, \hat g(\theta_t) + \sqrt{2 \epsilon}\, \eta_t \right)$$
@@ -42,8 +43,9 @@ def mirror(posterior: Posterior, *, temperature: Temperature = 1.0, gradient: An
         >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
         ((1, 50), True)
     """
+    temperature = check_arguments(posterior, temperature)
 
-    def move(theta, drift, noise, bounds, step_size):
+    def move(theta: jax.Array, drift: jax.Array, noise: jax.Array, bounds: Bounds, step_size: jax.Array) -> jax.Array:
         return fold(theta + step_size * drift + jnp.sqrt(2 * step_size * temperature) * noise, bounds)
 
     return bounded_kernel("mirror", posterior, move, gradient, temperature)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import jax
 import jax.numpy as jnp
 
 from inbounds import gradients
-from inbounds.kernels._base import Kernel, kernel_factory
+from inbounds.gradients import GradientFactory
+from inbounds.kernels._base import Kernel, check_arguments, kernel_factory
 from inbounds.kernels._temperature import Temperature
-from inbounds.kernels.baselines._bounded import bounded_kernel
+from inbounds.kernels.baselines._bounded import Bounds, bounded_kernel
 from inbounds.posterior import Posterior
 
 
 @kernel_factory
-def projected(posterior: Posterior, *, temperature: Temperature = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
+def projected(
+    posterior: Posterior, *, temperature: Temperature = 1.0, gradient: GradientFactory = gradients.minibatch
+) -> Kernel:
     r"""SGLD on theta itself, projected into the support (Bubeck, Eldan and Lehec 2018).
 
     $$\theta_{t+1} = \mathrm{proj}\left( \theta_t + \epsilon\, \hat g(\theta_t) + \sqrt{2 \epsilon}\, \eta_t \right)$$
@@ -39,8 +41,9 @@ def projected(posterior: Posterior, *, temperature: Temperature = 1.0, gradient:
         >>> draws.theta["x"].shape
         (1, 50)
     """
+    temperature = check_arguments(posterior, temperature)
 
-    def move(theta, drift, noise, bounds, step_size):
+    def move(theta: jax.Array, drift: jax.Array, noise: jax.Array, bounds: Bounds, step_size: jax.Array) -> jax.Array:
         return theta + step_size * drift + jnp.sqrt(2 * step_size * temperature) * noise
 
     return bounded_kernel("projected", posterior, move, gradient, temperature)

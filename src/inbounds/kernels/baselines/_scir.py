@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels._base import Info, Kernel, check_arguments, kernel_factory
+from inbounds.kernels._base import Info, Kernel, MakeInfo, check_arguments, kernel_factory
 from inbounds.posterior import Posterior, base_of, is_distribution
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree
@@ -56,8 +56,9 @@ def scir(posterior: Posterior, conditional: Callable[[PyTree, PyTree], tuple[PyT
     law = conditional if conditional is not None else _gamma_priors(posterior)
     identity = jax.tree.map(lambda _: tf.Identity(), posterior.supports, is_leaf=is_constraint)
 
-    def update(key, state, minibatch, step_size):
+    def update(key: jax.Array, state: State, minibatch: PyTree, step_size: jax.Array) -> tuple[State, MakeInfo]:
         shape, rate = law(state.theta, minibatch)
+        treedef: Any
         leaves, treedef = jax.tree.flatten(state.theta)
         keys = jax.random.split(key, len(leaves))
         moved = [
@@ -66,11 +67,11 @@ def scir(posterior: Posterior, conditional: Callable[[PyTree, PyTree], tuple[PyT
         ]
         theta = jax.tree.unflatten(treedef, moved)
 
-        def look():
+        def make_info() -> Info:
             nan = jnp.full((), jnp.nan)
             return Info(nan, nan, jnp.zeros(()), trees.all_finite(theta))
 
-        return State(theta), look
+        return State(theta), make_info
 
     return Kernel(
         name="scir",
@@ -102,7 +103,7 @@ def _gamma_priors(posterior: Posterior) -> Callable[[PyTree, PyTree], tuple[PyTr
             "scir needs `conditional(theta, batch) -> (shape, rate)` unless the target is its gamma priors."
         )
 
-    def parameters(prior):
+    def parameters(prior: Any) -> tuple[Any, Any]:
         prior = base_of(prior)
         if isinstance(prior, dist.Gamma):
             return prior.concentration, prior.rate

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from inbounds import gradients
+from inbounds.gradients import GradientFactory
 from inbounds.kernels._base import Kernel, check_arguments, kernel_factory
 from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import Bounds, bounded_kernel, bounds_of, is_finite_end
@@ -16,7 +15,9 @@ from inbounds.posterior import Posterior
 
 
 @kernel_factory
-def sgrld(posterior: Posterior, *, temperature: Temperature = 1.0, gradient: Any = gradients.minibatch) -> Kernel:
+def sgrld(
+    posterior: Posterior, *, temperature: Temperature = 1.0, gradient: GradientFactory = gradients.minibatch
+) -> Kernel:
     r"""Riemannian Langevin dynamics with the metric $G = \mathrm{diag}(\theta)^{-1}$ (Patterson and Teh 2013), mirrored at 0.
 
     $$\theta_{t+1} = \left| \theta_t + \epsilon \left( \theta_t\, \hat g(\theta_t) + T \right) + \sqrt{2 \epsilon T \theta_t}\, \eta_t \right|$$
@@ -41,14 +42,14 @@ def sgrld(posterior: Posterior, *, temperature: Temperature = 1.0, gradient: Any
         >>> draws.theta["x"].shape, bool((draws.theta["x"] > 0).all())
         ((1, 50), True)
     """
-    check_arguments(posterior, temperature)
+    temperature = check_arguments(posterior, temperature)
     for lower, upper in jax.tree.leaves(bounds_of(posterior, "sgrld"), is_leaf=lambda x: isinstance(x, Bounds)):
         if is_finite_end(upper):
             raise ValueError(
                 f"sgrld works on half lines (a, inf); got ({lower}, {upper}). Use ib.baselines.mirror there."
             )
 
-    def move(theta, drift, noise, bounds, step_size):
+    def move(theta: jax.Array, drift: jax.Array, noise: jax.Array, bounds: Bounds, step_size: jax.Array) -> jax.Array:
         noise = jnp.sqrt(2 * step_size * temperature) * noise
         if not is_finite_end(bounds.lower):
             return theta + step_size * drift + noise

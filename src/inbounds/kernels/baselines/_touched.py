@@ -10,7 +10,7 @@ import numpy as np
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.kernels._base import Info, Kernel, check_arguments, kernel_factory
+from inbounds.kernels._base import Info, Kernel, MakeInfo, check_arguments, kernel_factory
 from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import bounds_of
 from inbounds.kernels.baselines._mirror import fold
@@ -65,7 +65,7 @@ def touched_rows(
         >>> draws.theta["x"].shape
         (1, 50, 3)
     """
-    check_arguments(posterior, temperature)
+    temperature = check_arguments(posterior, temperature)
     if noise not in ("ahn", "corrected"):
         raise ValueError(f'`noise` must be "ahn" or "corrected"; got {noise!r}.')
     if posterior.gradient is not None or posterior.num_data is None or posterior.log_likelihood is None:
@@ -84,7 +84,7 @@ def touched_rows(
         count[: len(counts[name])] = counts[name]
         return jnp.asarray(np.maximum(-np.expm1(batch_size * np.log1p(-count / total)), 1e-12), jnp.float32)
 
-    def update(noise_tree, state, minibatch, step_size):
+    def update(noise_tree: PyTree, state: State, minibatch: PyTree, step_size: jax.Array) -> tuple[State, MakeInfo]:
         theta = state.theta
         rows_in_batch = jax.tree.leaves(minibatch)[0].shape[0]
         prior = jax.grad(posterior.log_prior)(theta)
@@ -105,10 +105,10 @@ def touched_rows(
             new = x + step_size * drift + amplitude * noise_tree[name]
             moved[name] = bounds[name].inside(fold(new, bounds[name]))
 
-        def look():
+        def make_info() -> Info:
             return Info(trees.norm(drifts), jnp.full((), jnp.nan), jnp.zeros(()), trees.all_finite(moved))
 
-        return State(moved), look
+        return State(moved), make_info
 
     return Kernel(
         name="touched_rows",
