@@ -173,7 +173,7 @@ def _richardson(x: np.ndarray, y: np.ndarray | None) -> tuple[np.ndarray, np.nda
 def _noise(series: np.ndarray) -> np.ndarray:
     """Monte Carlo error of the mean of a series."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return series.std(axis=(0, 1)) / np.sqrt(np.maximum(ess_of_means(series), 1.0))
+        return np.asarray(series.std(axis=(0, 1)) / np.sqrt(np.maximum(ess_of_means(series), 1.0)))
 
 
 def _sd_series(x: np.ndarray) -> np.ndarray:
@@ -181,7 +181,7 @@ def _sd_series(x: np.ndarray) -> np.ndarray:
     centred = x - x.mean(axis=(0, 1))
     sd = np.sqrt(np.mean(centred**2, axis=(0, 1)))
     safe = np.where(sd > 0, sd, 1.0)
-    return sd + (centred**2 - sd**2) / (2 * safe)
+    return np.asarray(sd + (centred**2 - sd**2) / (2 * safe))
 
 
 def _quantile_series(x: np.ndarray, share: float) -> np.ndarray:
@@ -191,7 +191,7 @@ def _quantile_series(x: np.ndarray, share: float) -> np.ndarray:
     )
     density = 2 * DENSITY_SHARE / np.maximum(high - low, 1e-12)
     below = (x <= at).astype(np.float64)
-    return at + (below.mean(axis=(0, 1)) - below) / density
+    return np.asarray(at + (below.mean(axis=(0, 1)) - below) / density)
 
 
 def heaviest_tail(draws: np.ndarray) -> np.ndarray:

@@ -207,7 +207,7 @@ class Surface:
     def product(self, phi: np.ndarray, vector: np.ndarray) -> np.ndarray:
         """The Hessian over all the data times a vector, by a difference of gradients."""
         step = 1e-4 / max(float(np.abs(vector).max()), 1e-300)
-        return (self.slope(phi + step * vector)[1] - self.slope(phi - step * vector)[1]) / (2 * step)
+        return np.asarray((self.slope(phi + step * vector)[1] - self.slope(phi - step * vector)[1]) / (2 * step))
 
     def names(self) -> list[str]:
         """The variable of each number of phi."""
@@ -256,13 +256,13 @@ def _outer(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
     """Prior and Jacobian at phi, and the derivatives of all three: the likelihood by its expansion in theta."""
 
-    def rest(phi):
+    def rest(phi: jax.Array) -> tuple[jax.Array, jax.Array]:
         tree = shapes.unravel(phi)
         moved = _ravel(space.constrain(tree))
         there = posterior.log_prior(space.constrain(tree)) + space.log_abs_det_jacobian(tree)
         return -there, moved - theta
 
-    def negative(phi):
+    def negative(phi: jax.Array) -> jax.Array:
         other, moved = rest(phi)
         return other - gradient @ moved - moved @ (hessian @ moved) / 2
 
@@ -272,7 +272,7 @@ def _outer(
 def _slope(
     posterior: Posterior, space: Space, shapes: _Shapes, phi: jax.Array, gradient: jax.Array, theta: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    def negative(phi):
+    def negative(phi: jax.Array) -> tuple[jax.Array, jax.Array]:
         tree = shapes.unravel(phi)
         moved = space.constrain(tree)
         other = -(posterior.log_prior(moved) + space.log_abs_det_jacobian(tree))

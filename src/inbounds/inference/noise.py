@@ -86,11 +86,14 @@ def _points(space: Space, metric: Any, places: jax.Array) -> tuple[PyTree, jax.A
         constant = metric.pull_back(space.pull_back(phi, theta, zero))
 
         def pull(gradient: jax.Array) -> jax.Array:
-            return metric.pull_back(space.pull_back(phi, theta, trees.cut_like(theta, gradient))) - constant
+            return jnp.asarray(
+                metric.pull_back(space.pull_back(phi, theta, trees.cut_like(theta, gradient))) - constant
+            )
 
         return theta, jax.vmap(pull)(jnp.eye(trees.size(theta), dtype=z.dtype))
 
-    return jax.lax.map(one, places)
+    thetas, pulls = jax.lax.map(one, places)
+    return thetas, pulls
 
 
 def _sums(

@@ -102,7 +102,7 @@ def nuts(
         potential = jax.custom_jvp(value)
 
         @potential.defjvp
-        def slope(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+        def slope(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
             (z,), (moved,) = primals, tangents
             theta = space.evaluation_point(z)
             drift = space.pull_back(z, theta, jax.grad(lambda x: posterior.log_density(x, rows))(theta))

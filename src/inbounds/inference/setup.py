@@ -110,7 +110,7 @@ class Setup:
         rows = self.posterior.num_data
         own = self.posterior.makes_minibatches
         size = None if own or self.posterior.data is None else (rows if self.whole else 2 * self.batch_size)  # type: ignore[operator]
-        options = {"progress": False, "on_failure": "continue", "init": Starts(self.starts)} | options
+        usual: dict[str, Any] = {"progress": False, "on_failure": "continue", "init": Starts(self.starts)}
         return sample(
             self.kernel(),
             self.step_size,
@@ -120,7 +120,7 @@ class Setup:
             num_chains=self.num_chains,
             seed=seed,
             devices=devices,
-            **options,
+            **(usual | options),
         )
 
     def from_here(self, draws: Draws) -> Setup:
@@ -133,7 +133,7 @@ class Setup:
         """The z of draws, in double precision, axes (chain, draw, number)."""
         leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(draws.phi)]
         numbers = np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2)
-        return (numbers - flat(self.metric.center)) @ np.asarray(self.metric.inverse, np.float64).T
+        return np.asarray((numbers - flat(self.metric.center)) @ np.asarray(self.metric.inverse, np.float64).T)
 
     def moved(self, center: np.ndarray, turned: np.ndarray) -> Setup:
         """The same moved in z', where z = center + turned z', turned once more so that the noise of minibatches is diagonal."""
