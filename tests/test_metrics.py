@@ -10,6 +10,7 @@ import pytest
 
 import inbounds as ib
 from inbounds.exact import Curvature
+from inbounds.metrics._dense import shrunk_covariance
 from tests.models_for_tests import compilations
 
 ROWS = 20_000
@@ -184,6 +185,18 @@ def test_a_metric_of_draws_is_that_of_their_covariance():
     np.testing.assert_allclose(white, np.eye(2), atol=0.05)
     with pytest.raises(ValueError, match="at least 10"):
         ib.metrics.from_draws(posterior, {"b": numbers[:1, :5]})
+
+
+@pytest.mark.parametrize(("size", "count", "most"), [(2, 40, 2.0), (60, 400, 3.0)])
+def test_a_few_draws_make_a_metric_that_is_round_also_along_the_steepest_direction(size, count, most):
+    """Where all correlations are small and one direction of all coordinates together is 500 times as steep as the others."""
+    strong = 0.99 if size == 2 else 0.9
+    hessian = strong + (1 - strong) * np.eye(size)
+    rng = np.random.default_rng(0)
+    draws = rng.multivariate_normal(np.zeros(size), np.linalg.inv(hessian), size=count)
+    values = np.linalg.eigvals(shrunk_covariance(draws) @ hessian).real
+    assert 1 / most < values.min()
+    assert values.max() < most
 
 
 @pytest.mark.parametrize("condition", [1e2, 1e8])

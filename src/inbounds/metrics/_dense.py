@@ -17,9 +17,13 @@ from inbounds.posterior import Posterior
 from inbounds.space import Space
 from inbounds.trees import PyTree
 
-POINTS = 32  # of the reference Gaussian at which the noise of the gradient is measured,
+FEWEST_POINTS, MOST_POINTS = (
+    32,
+    256,
+)  # of the reference Gaussian, one per dimension, at which the gradient's noise is measured,
 BATCHES = 16  # with so many minibatches each
 MOST_DENSE = 2_000  # dimensions
+PARTS = 4  # of draws, of which each is left out once where the others choose axes
 
 
 @jax.tree_util.register_dataclass
@@ -123,7 +127,7 @@ def from_draws(
     batch_size: int | None = None,
     seed: int = 0,
 ) -> Dense:
-    r"""The metric of draws: their mean, and their covariance shrunk towards its diagonal.
+    r"""The metric of draws: their mean, and their covariance. The variance along each of its axes is that of draws that did not choose it.
 
     Args:
         posterior: what is sampled.
@@ -161,18 +165,18 @@ def from_draws(
 
 
 def shrunk_covariance(numbers: np.ndarray) -> np.ndarray:
-    """The covariance of rows, its correlations shrunk by as much as they are uncertain (Schaefer and Strimmer 2005)."""
-    count = len(numbers)
+    """The covariance of rows, along each of its axes the variance of rows that had no say in the axis (Lam 2016).
+
+    An axis that few rows choose is too long or too short for them, and not for others. Rows next to each other may be alike: each part
+    of them is left out once.
+    """
     scales = numbers.std(axis=0, ddof=1)
     standard = (numbers - numbers.mean(axis=0)) / scales
-    correlation = standard.T @ standard / (count - 1)
-    squares = np.square(standard).T @ np.square(standard) / count
-    variance = (squares - np.square(correlation)) / (count - 1)
-    off = ~np.eye(len(scales), dtype=bool)
-    strength = float(np.sum(np.square(correlation[off])))
-    share = min(1.0, float(np.sum(variance[off])) / strength) if strength > 0 else 1.0
-    correlation = np.where(off, (1 - share) * correlation, 1.0)
-    return correlation * np.outer(scales, scales)
+    total, found = standard.T @ standard, np.zeros((len(scales), len(scales)))
+    for part in np.array_split(standard, PARTS):
+        _, axes = np.linalg.eigh(total - part.T @ part)
+        found += axes * np.mean(np.square(part @ axes), axis=0) @ axes.T / PARTS
+    return found * np.outer(scales, scales)
 
 
 def _with_noise(
@@ -212,12 +216,13 @@ def _noise(
     arrays = source.prepare(key)
     estimator = gradient(posterior) if callable(gradient) else gradient
     single = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), Dense(center, white, white))
+    points = int(np.clip(len(white), FEWEST_POINTS, MOST_POINTS))
 
     @jax.jit
     def samples(metric: Any, arrays: PyTree) -> Any:
         state = estimator.init(space.evaluation_point(metric.center), False)
-        plan = source.plan(key, jnp.arange(POINTS * BATCHES))
-        z = jax.random.normal(jax.random.fold_in(key, 1), (POINTS, metric.dimension))
+        plan = source.plan(key, jnp.arange(points * BATCHES))
+        z = jax.random.normal(jax.random.fold_in(key, 1), (points, metric.dimension))
 
         def at_point(inputs: Any) -> Any:
             z, plans = inputs
@@ -232,8 +237,8 @@ def _noise(
             found = jax.vmap(one)(plans)
             return found - found.mean(axis=0)
 
-        grouped = jax.tree.map(lambda leaf: leaf.reshape(POINTS, BATCHES, *leaf.shape[1:]), plan)
-        return jax.lax.map(at_point, (z, grouped)).reshape(POINTS * BATCHES, -1)
+        grouped = jax.tree.map(lambda leaf: leaf.reshape(points, BATCHES, *leaf.shape[1:]), plan)
+        return jax.lax.map(at_point, (z, grouped)).reshape(points * BATCHES, -1)
 
     found = np.asarray(samples(single, arrays), np.float64)
     found = found[np.all(np.isfinite(found), axis=1)]
