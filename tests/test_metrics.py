@@ -187,7 +187,7 @@ def test_a_metric_of_draws_is_that_of_their_covariance():
         ib.metrics.from_draws(posterior, {"b": numbers[:1, :5]})
 
 
-@pytest.mark.parametrize(("size", "count", "most"), [(2, 40, 2.0), (60, 400, 3.0)])
+@pytest.mark.parametrize(("size", "count", "most"), [(2, 40, 2.0), (60, 400, 2.1)])
 def test_a_few_draws_make_a_metric_that_is_round_also_along_the_steepest_direction(size, count, most):
     """Where all correlations are small and one direction of all coordinates together is 500 times as steep as the others."""
     strong = 0.99 if size == 2 else 0.9
