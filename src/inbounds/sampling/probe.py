@@ -38,6 +38,7 @@ REACH = 0.3  # sds to both sides of a draw between which its curvature is measur
 SPREAD_DRAWS = 256  # per chain, of which the sds are
 TOLERATED = 0.06  # relative error of an sd: the doctor's range ends at 5%
 OF_CORRELATION = 0.025  # the same, where the correction promises more
+BY_CHANCE = 4.0  # times what chance makes of it: more than that is correlation
 STALE = 3.0  # factor between the scales that an adaptation froze and those that it would find now
 
 
@@ -67,12 +68,14 @@ class Local(NamedTuple):
     Attributes:
         hessian: of -log pi of the proxy.
         noise: covariance of the minibatch gradient.
+        halves: the same by every other gradient, and by the rest.
         square: mean square of the minibatch gradient.
         scale: of the preconditioner; ones without one.
     """
 
     hessian: np.ndarray
     noise: np.ndarray
+    halves: tuple[np.ndarray, np.ndarray]
     square: np.ndarray
     scale: np.ndarray
 
@@ -138,6 +141,8 @@ def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
     rows = max((leaf.shape[0] for leaf in jax.tree.leaves(_batch_shapes(program)) if leaf.shape), default=1)
     most = max(SHARE * draws.num_steps * draws.num_chains, CHEAP / (rows * dimension))
     for effort in EFFORTS:
+        if "clamped" in kernel.reports:  # with fewer gradients than dimensions chance alone correlates them
+            effort = effort._replace(gradients=max(effort.gradients, dimension))
         if effort.evaluations(dimension) <= most:
             return effort
     return "the run is too short for its dimension: that would take as long as many of its steps"
@@ -166,9 +171,17 @@ def _measure(program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effo
     width = (sides[..., 0, :] - sides[..., 1, :]).astype(float)
     apart = np.diagonal(width, axis1=2, axis2=3).mean(axis=(0, 1))
     hessian = -((ends[..., 0, :] - ends[..., 1, :]).mean(axis=(0, 1)) / apart[:, None])
-    centred = here - here.mean(axis=1, keepdims=True)
-    noise = np.einsum("pgi,pgj->ij", centred, centred) / (points * (gradients - 1))
-    return Local((hessian + hessian.T) / 2, noise, np.mean(here**2, axis=(0, 1)), scale.mean(axis=0))
+    halves = _covariance(here[:, ::2]), _covariance(here[:, 1::2])
+    square = np.mean(here**2, axis=(0, 1))
+    return Local((hessian + hessian.T) / 2, _covariance(here), halves, square, scale.mean(axis=0))
+
+
+def _covariance(gradients: np.ndarray) -> np.ndarray:
+    """Of gradients (point, minibatch, coordinate) around their means at each point."""
+    points, count, _ = gradients.shape
+    centred = gradients - gradients.mean(axis=1, keepdims=True)
+    found: np.ndarray = np.einsum("pgi,pgj->ij", centred, centred) / (points * (count - 1))
+    return found
 
 
 def _drifts(
@@ -304,14 +317,19 @@ def _judged(program: Program, names: list[str], found: Local, step_size: float, 
     if "clamped" in kernel.reports:
         alone = errors(step_size, np.diag(np.diag(found.noise)))
         ignored = np.abs(error if alone is None else error - alone)
-        wrong = (ignored > np.maximum(OF_CORRELATION, np.abs(error) / 2)) & (np.abs(error) > OF_CORRELATION)
+        one, other = (errors(step_size, half) for half in found.halves)
+        chance = 0.0 if one is None or other is None else math.sqrt(np.mean(np.square(one - other))) / 2
+        wrong = (ignored > np.maximum(max(OF_CORRELATION, BY_CHANCE * chance), np.abs(error) / 2)) & (
+            np.abs(error) > OF_CORRELATION
+        )
         if wrong.any():
+            metric = "" if linear is not None else "metric=ib.metrics.laplace(...), in which it is, "
             return [
                 Note(
                     "correlated-noise",
                     "Noise correction takes the gradient noise of different coordinates for independent, and here it is not: the sds are "
-                    f"predicted to be off by {listed(names, error, wrong, '+.1%')}. {advice}, a larger batch, "
-                    "gradient=ib.gradients.control_variate(...), or leave `noise_correction` out.",
+                    f"predicted to be off by {listed(names, error, wrong, '+.1%')}. {advice}, {metric}a larger "
+                    "batch, gradient=ib.gradients.control_variate(...), or leave `noise_correction` out.",
                 )
             ]
     wrong = np.abs(error) > TOLERATED
