@@ -79,10 +79,9 @@ def test_the_hessian_of_the_proxy_is_that_of_autodiff():
     np.testing.assert_allclose(reference.hessian(), expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("correlation", [0.9, 0.99])
-def test_noise_correction_in_a_metric_holds_where_the_diagonal_one_fails(correlation, optimised):
+def test_noise_correction_in_a_metric_holds_where_the_diagonal_one_fails(optimised):
     """At step size times noise / 2 of 0.3; the negative control is the same run without the metric."""
-    posterior, mean, covariance = regression(correlation)
+    posterior, mean, covariance = regression(0.9)
     center = {"b": mean.astype(np.float32)}
     metric = ib.metrics.laplace(posterior, center, batch_size=200)
     run = dict(num_steps=50_000, burn_in=1_000, batch_size=200, num_chains=8, thin=10, progress=False, init=center)
@@ -98,19 +97,17 @@ def test_noise_correction_in_a_metric_holds_where_the_diagonal_one_fails(correla
     assert sds > 0.08
 
 
-@pytest.mark.parametrize(
-    ("make", "step_size"), [(ib.leimkuhler_matthews, 0.1), (ib.leimkuhler_matthews, 0.5), (ib.baoab, 0.5)]
-)
-def test_gaussians_are_sampled_exactly_at_any_step_size(make, step_size, optimised):
+@pytest.mark.parametrize("make", [ib.leimkuhler_matthews, ib.baoab], ids=["leimkuhler_matthews", "baoab"])
+def test_gaussians_are_sampled_exactly_at_a_large_step(make, optimised):
     """With noise that takes 0.3 of what is injected (of `baoab`, 0.6): the amplitude knows that the curvature is 1."""
     posterior, mean, covariance = regression(0.9)
-    center = {"b": mean.astype(np.float32)}
+    step_size, center = 0.5, {"b": mean.astype(np.float32)}
     batch = int(step_size / 0.6 * ROWS)  # so that step size times noise / 2 is 0.3
     metric = ib.metrics.laplace(posterior, center, batch_size=batch)
     kernel = make(posterior, metric=metric, noise_correction=True)
     run = dict(num_steps=4_000, burn_in=200, batch_size=batch, num_chains=4, progress=False, init=center)
     _, sds, correlations = law(ib.sample(kernel, step_size, **run), mean, covariance)
-    assert sds < 0.05  # uncorrected: 14% too wide; without knowing the curvature 5% at the larger step
+    assert sds < 0.05  # uncorrected: 14% too wide; without knowing the curvature 5%
     assert correlations < 0.02
 
 

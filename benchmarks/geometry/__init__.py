@@ -1,0 +1,1 @@
+"""Metrics, control variates and noise correction: what they cost and what they gain, on the page docs/geometry.md."""
