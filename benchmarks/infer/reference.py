@@ -108,7 +108,8 @@ def effective_draws(draws: Named, method: str) -> Named:
 
 
 def _ess(flat: np.ndarray, shape: tuple[int, int], method: str) -> float:
-    return float(ess(flat.reshape(shape), method=method)) if np.ptp(flat) else np.nan
+    tails = {"prob": (0.05, 0.95)} if method == "tail" else {}
+    return float(ess(flat.reshape(shape), method=method, **tails)) if np.ptp(flat) else np.nan
 
 
 def truth_of_draws(draws: Named) -> Truth:

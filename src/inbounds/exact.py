@@ -131,7 +131,7 @@ class Likelihood:
             if name not in self._compiled:
 
                 def of_slice(arguments: tuple[jax.Array, ...], rows: PyTree, weights: jax.Array) -> PyTree:
-                    rows = jax.tree.map(_in_double, rows)
+                    rows = jax.tree.map(in_doubles, rows)
 
                     def terms(theta: jax.Array) -> jax.Array:
                         of_rows = likelihood(self.unravel(theta), rows)
@@ -173,7 +173,7 @@ def _filled(leaf: np.ndarray, more: int) -> np.ndarray:
     return leaf if not more else np.concatenate([leaf, np.repeat(leaf[-1:], more, axis=0)])
 
 
-def _in_double(leaf: jax.Array) -> jax.Array:
+def in_doubles(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
 

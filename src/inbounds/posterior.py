@@ -171,6 +171,10 @@ class Posterior:
         leaves = jax.tree_util.tree_leaves_with_path(self.data)
         return {variable_name(path) if path else "data": np.asarray(leaf) for path, leaf in leaves}
 
+    def coordinates(self) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+        """(coordinates, dimensions of the variables), each by name, for ArviZ. None but in models that name some."""
+        return {}, {}
+
     def fingerprint(self) -> dict[str, str | None]:
         """Texts that tell the posteriors of two runs apart, the same in every process: all but the code of the model.
 
@@ -243,6 +247,18 @@ class Posterior:
             for generator in map(np.random.default_rng, words)
         ]
         return jax.tree.unflatten(treedef, [np.stack(leaf) for leaf in zip(*chains, strict=True)])
+
+    def prior_draws(self, key: jax.Array, count: int) -> PyTree:
+        """A few draws of the prior as it is, leading axis = draw; None where no prior is known that could be drawn from."""
+        if self.priors is None:
+            return None
+        leaves, treedef = jax.tree.flatten(self.priors, is_leaf=is_distribution)
+        if any(type(base_of(prior)) not in ON_HOST for prior in leaves) or sum(map(_size, leaves)) > MOST_ON_HOST:
+            return self.compiled.of(_drawn, treedef, tuple(leaves), count)(key)
+        generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        with np.errstate(all="ignore"):
+            drawn = [_on_host(generator, prior, count) for prior in leaves]
+        return jax.tree.unflatten(treedef, drawn)
 
     def variables(self) -> list[tuple[str, constraints.Constraint]]:
         """(name, support) of every variable."""
@@ -427,7 +443,7 @@ def _moderate_draw_on_host(generator: np.random.Generator, prior: dist.Distribut
     """`_moderate_draw` for coordinates that are bounded each alone: there the middle of the draws is their median."""
     base = base_of(prior)
     with np.errstate(all="ignore"):  # a draw may underflow, or overflow
-        middle = np.median(ON_HOST[type(base)](generator, jax.tree.map(np.asarray, base), (15, *prior.shape())), axis=0)
+        middle = np.median(_on_host(generator, prior, 15), axis=0)
     lower, upper = (np.asarray(end, float) for end in tf.bounds(base.support))
     width = np.where(np.isfinite(upper - lower), upper - lower, 1.0)
     # As far as a proxy of 30 reaches: exponentially near a bound, 30 units without one.
@@ -437,6 +453,16 @@ def _moderate_draw_on_host(generator: np.random.Generator, prior: dist.Distribut
     lower, upper = lower.astype(dtype), upper.astype(dtype)
     inside = np.clip(np.nan_to_num(middle), least, most).astype(dtype)
     return np.asarray(np.clip(inside, np.nextafter(lower, upper), np.nextafter(upper, lower)))
+
+
+def _on_host(generator: np.random.Generator, prior: dist.Distribution, count: int) -> np.ndarray:
+    base = base_of(prior)
+    return ON_HOST[type(base)](generator, jax.tree.map(np.asarray, base), (count, *prior.shape()))
+
+
+def _drawn(treedef: Any, priors: tuple[dist.Distribution, ...], count: int, key: jax.Array) -> PyTree:
+    keys = jax.random.split(key, len(priors))
+    return jax.tree.unflatten(treedef, [prior.sample(k, (count,)) for k, prior in zip(keys, priors, strict=True)])
 
 
 def _moderate_draw(key: jax.Array, prior: dist.Distribution) -> jax.Array:

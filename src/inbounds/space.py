@@ -57,6 +57,17 @@ class Space:
     supports: PyTree
     transforms: PyTree
 
+    def __eq__(self, other: object) -> bool:
+        """Spaces that do the same are equal, so that what is compiled for one serves the other."""
+        return self is other or (type(other) is type(self) is Space and self._values() == other._values())
+
+    def __hash__(self) -> int:
+        return hash(self._values()) if type(self) is Space else id(self)
+
+    def _values(self) -> tuple[Any, ...]:
+        leaves, treedef = jax.tree.flatten(self.transforms, is_leaf=is_transform)
+        return (treedef, *leaves)
+
     @classmethod
     def of(cls, supports: PyTree, transforms: PyTree = None) -> Space:
         """Pick a transform for every support.
@@ -121,6 +132,26 @@ class Space:
             return drift + (temperature - 1) * _apply(t, t.pull_back, p, x, jnp.zeros_like(g))
 
         return self._map(one, phi, theta, gradient)
+
+    def log_density_beyond(self, phi: PyTree, theta: PyTree, gradient: PyTree) -> jax.Array:
+        """What log pi has at phi over what it has at `theta = evaluation_point(phi)`, where floats keep the two apart.
+
+        Next to an end the density goes like a power of the gap, and the gradient at `theta` says which. So a value of the density agrees
+        with the drift of `pull_back`, which is right there.
+        """
+
+        def one(t, p, x, g):
+            total = jnp.zeros((), x.dtype)
+            lower, upper = tf.bounds(t.codomain)
+            for end, log_gap, sign in ((lower, t.log_gap, 1.0), (upper, t.log_upper_gap, -1.0)):
+                if isinstance(end, float) and np.isinf(end):
+                    continue
+                gap = sign * (x - jnp.asarray(end, x.dtype))
+                further = log_gap(p) - jnp.log(gap)
+                total += jnp.sum(jnp.where(further < -1e-3, sign * g * gap * further, 0.0))
+            return total
+
+        return sum(jax.tree.leaves(self._map(one, phi, theta, gradient)), jnp.zeros(()))
 
     def pull_back_differences(self, phi: PyTree, theta: PyTree, differences: PyTree) -> PyTree:
         """J(phi)^T of differences of theta-gradients (one more leading axis), for vectors and matrices.

@@ -222,6 +222,13 @@ class NumPyroPosterior(Posterior):
 
         return jax.jit(start)
 
+    def prior_draws(self, key: jax.Array, count: int) -> PyTree:
+        return self._draws(jax.random.split(key, count))
+
+    @cached_property
+    def _draws(self) -> Callable[[jax.Array], PyTree]:
+        return jax.jit(jax.vmap(self._draw))
+
     def deterministics(self, theta: PyTree) -> dict[str, jax.Array]:
         """The model's deterministic sites at theta; those that belong to a minibatch are left out.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,8 @@ import numpy as np
 
 from inbounds.exact import flat
 from inbounds.inference.clock import Clock
-from inbounds.inference.mode import MOST_DENSE, Mode, Rival, find_mode, rivals
+from inbounds.inference.elsewhere import Elsewhere, look_elsewhere
+from inbounds.inference.mode import MOST_DENSE, Mode, find_mode
 from inbounds.inference.noise import RowNoise, noise_of_rows
 from inbounds.inference.nuts import leapfrog_size
 from inbounds.inference.setup import Setup
@@ -41,45 +42,48 @@ WHAT = {
     "control_variate": "control variates of first order",
     "minibatch": "plain minibatches",
 }
-RIVAL_SEARCHES, RIVAL_DIMENSIONS = 4, 60
-HEAVY = -7.0  # log mass of another mode, over that of the mode, from which on it counts
+MOST_LOOKED_ELSEWHERE = 100  # dimensions: in more, no points of Gaussians find anything
 
 
+NOTHING = Elsewhere([], [])
+
+
+@dataclass(frozen=True)
 class Found:
     """What a first look found.
 
     Attributes:
         mode: the mode, or the best point; None where the posterior has no density to search.
-        others: other modes that have mass.
-        seconds_per_pass: of a gradient over all the data; None where nothing was measured.
+        elsewhere: other modes that have mass, and points with mass far from the mode.
     """
 
-    def __init__(self, mode: Mode | None, others: list[Rival], seconds_per_pass: float | None):
-        self.mode, self.others, self.seconds_per_pass = mode, others, seconds_per_pass
+    mode: Mode | None
+    elsewhere: Elsewhere = NOTHING
 
 
 def look_around(posterior: Posterior, space: Space, init: PyTree, seed: int, clock: Clock) -> Found:
-    """The mode, and whether there are others."""
+    """The mode, and what else there is."""
     if posterior.gradient is not None:
-        return Found(None, [], None)
+        return Found(None)
     with clock.part("mode"):
         mode = find_mode(posterior, space, init, seed=seed)
-        others: list[Rival] = []
-        if mode.hessian is not None and mode.found and len(mode.gradient) <= RIVAL_DIMENSIONS:
-            others = rivals(posterior, space, mode, seed=seed, searches=RIVAL_SEARCHES)
-            if others and others[0].log_mass > 0:  # a better one: what was found first is its rival
-                better = find_mode(posterior, space, others[0].theta, seed=seed)
-                if better.found and better.log_density > mode.log_density:
-                    mode = better
-                    others = rivals(posterior, space, mode, seed=seed, searches=RIVAL_SEARCHES)
-    return Found(mode, [rival for rival in others if rival.log_mass > HEAVY], mode.seconds_per_pass)
+    if mode.hessian is None or not mode.found or len(mode.gradient) > MOST_LOOKED_ELSEWHERE:
+        return Found(mode)
+    with clock.part("elsewhere"):
+        elsewhere = look_elsewhere(posterior, space, mode, seed=seed)
+        if elsewhere.rivals and elsewhere.rivals[0].log_mass > 0:  # a better one: what was found first is its rival
+            better = find_mode(posterior, space, elsewhere.rivals[0].theta, seed=seed)
+            if better.found and better.log_density > mode.log_density:
+                mode = better
+                elsewhere = look_elsewhere(posterior, space, mode, seed=seed)
+    return Found(mode, elsewhere)
 
 
 def choose(
     posterior: Posterior, space: Space, found: Found, method: str, num_chains: int, seed: int, clock: Clock
 ) -> Setup:
     """A setup to begin with: the windows may still change its metric and its steps."""
-    metric, starts, choices = _begin(posterior, space, found.mode, num_chains, seed)
+    metric, starts, choices = _begin(posterior, space, found, num_chains, seed)
     setup = Setup(
         posterior=posterior, transforms=space.transforms, method=method, metric=metric, gradient="all", center=None,
         batch_size=None, corrects=False, step_size=COARSE_STEP, acceptance=0.8, starts=starts, num_chains=num_chains,
@@ -94,10 +98,10 @@ def choose(
 
 
 def _begin(
-    posterior: Posterior, space: Space, mode: Mode | None, num_chains: int, seed: int
+    posterior: Posterior, space: Space, found: Found, num_chains: int, seed: int
 ) -> tuple[Dense, PyTree, dict[str, str]]:
     """(metric, starts, choices)."""
-    generator = np.random.default_rng(seed)
+    generator, mode = np.random.default_rng(seed), found.mode
     if mode is not None and mode.found and mode.hessian is not None:
         names = [str(i) for i in range(len(mode.gradient))]
         white = whitening(mode.hessian, names)
@@ -107,7 +111,15 @@ def _begin(
             f"{mode.decrement:.1g} posterior sds.",
             "metric": f"dense, from the Hessian of all the data at the mode, in {metric.dimension} dimensions.",
         }
-        return metric, _dispersed(space, metric, num_chains, generator), choices
+        starts = _dispersed(space, metric, num_chains, generator)
+        away = [*found.elsewhere.far, *(rival.theta for rival in found.elsewhere.rivals[:1])][-(num_chains // 2) :]
+        for chain, theta in zip(range(num_chains - len(away), num_chains), away, strict=True):
+            starts = jax.tree.map(lambda leaf, x, i=chain: _with(leaf, i, x), starts, theta)
+        if away:
+            choices["start"] += (
+                f" {len(away)} of them {'starts' if len(away) == 1 else 'start'} where else there is mass."
+            )
+        return metric, starts, choices
     theta = posterior.start(jax.random.key(seed)) if mode is None else mode.theta
     with in_double():
         phi = jax.tree.map(np.asarray, space.unconstrain(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), theta)))
@@ -121,6 +133,12 @@ def _begin(
         "metric": f"none to begin with, in {size} dimensions.",
     }
     return metric, jax.tree.map(lambda *leaves: np.stack(leaves), *starts), choices
+
+
+def _with(leaf: np.ndarray, place: int, value: np.ndarray) -> np.ndarray:
+    changed = np.array(leaf)
+    changed[place] = value
+    return changed
 
 
 def _dispersed(space: Space, metric: Dense, num_chains: int, generator: np.random.Generator) -> PyTree:
@@ -141,10 +159,10 @@ def _by_cost(setup: Setup, found: Found) -> Setup:
         return _as(setup, "full", "there are no rows to take minibatches of.")
     if found.mode is None or not found.mode.found:
         return _as(setup, "full", "there is no mode at which minibatches could be made precise.")
-    assert found.seconds_per_pass is not None
-    full = PASSES * found.seconds_per_pass + COMPILING
+    seconds_per_pass = found.mode.seconds_per_pass
+    full = PASSES * seconds_per_pass + COMPILING
     rows = posterior.num_data or 1
-    minibatch = CALLS * (CALL_SECONDS + setup.num_chains * 12 * min(100, rows / 10) / rows * found.seconds_per_pass)
+    minibatch = CALLS * (CALL_SECONDS + setup.num_chains * 12 * min(100, rows / 10) / rows * seconds_per_pass)
     words = f"trajectories over all the data are expected to take {full:.2g} s, minibatches {minibatch:.2g} s."
     return _as(setup, "full" if full <= minibatch else "minibatch", words)
 

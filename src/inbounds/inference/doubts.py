@@ -22,6 +22,7 @@ __all__ = ["doubts"]
 
 INFINITE_VARIANCE = 0.5  # index of a tail
 MOST_DIVERGENT = 0.002  # of the trajectories
+FEWEST_CROSSINGS = 10  # of each chain between two modes, from which on their shares can be believed
 SEGMENTS = 6  # between draws, along which the gradient has to be the slope of the density
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(5)
 SLOPE_TOLERANCE = 0.15
@@ -33,7 +34,7 @@ def doubts(draws: Draws, setup: Setup, found: Found | None, enough: Enough) -> l
         *_error(enough),
         *_chains(enough),
         *_tails(draws, enough),
-        *_modes(found),
+        *_modes(draws, setup, found),
         *_trajectories(draws, setup),
         *_bounds(draws),
         *_slopes(draws, setup),
@@ -92,15 +93,24 @@ def _tails(draws: Draws, enough: Enough) -> list[str]:
     ]
 
 
-def _modes(found: Found | None) -> list[str]:
-    if found is None or not found.others:
-        return []
-    rival = found.others[0]
-    return [
-        f"the posterior has several modes: one that lies {rival.distance:.2g} sds from where the chains are has "
-        f"{math.exp(min(rival.log_mass, 50)):.2g} times the mass of theirs, by its height and width. "
-        "Order what may be exchanged, or run each mode for itself (`init`)."
-    ]
+def _modes(draws: Draws, setup: Setup, found: Found | None) -> list[str]:
+    """Another mode that has mass, unless every chain has gone to and fro between the two."""
+    rivals = [] if found is None else found.elsewhere.rivals
+    for rival in rivals:
+        assert found is not None
+        assert found.mode is not None
+        surface = Surface(setup.posterior, draws.kernel.space.of_proxy, rival.theta)
+        here, there = (setup.z_of(surface.phi_of(theta)) for theta in (found.mode.theta, rival.theta))
+        z = setup.of_z(draws)
+        nearer = np.sum((z - there) ** 2, axis=-1) < np.sum((z - here) ** 2, axis=-1)
+        if np.all(np.abs(np.diff(nearer.astype(int), axis=1)).sum(axis=1) >= FEWEST_CROSSINGS):
+            continue
+        return [
+            f"the posterior has several modes: one that lies {rival.distance:.2g} sds from where chains started has "
+            f"{math.exp(min(rival.log_mass, 50)):.2g} times the mass of theirs, by its height and width. "
+            "Order what may be exchanged, or run each mode for itself (`init`)."
+        ]
+    return []
 
 
 def _trajectories(draws: Draws, setup: Setup) -> list[str]:

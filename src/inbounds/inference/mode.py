@@ -20,13 +20,13 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
-from inbounds.exact import Likelihood, Part, flat, flattener
+from inbounds.exact import Likelihood, Part, flat, flattener, in_doubles
 from inbounds.posterior import Posterior
 from inbounds.precision import in_double
 from inbounds.space import Space
 from inbounds.trees import PyTree, variable_name
 
-__all__ = ["MOST_DENSE", "Mode", "Rival", "find_mode", "rivals"]
+__all__ = ["MOST_DENSE", "Look", "Mode", "Surface", "find_mode", "newton"]
 
 MOST_DENSE = 2_000  # dimensions up to which Hessians are made
 NEAR = 0.1  # posterior sds from the mode at which a point is a centre
@@ -37,8 +37,7 @@ FIRST_ROWS = 4_096  # of a part of the data, at least,
 ROWS_PER_NUMBER = 50  # and for each dimension
 GROWTH = 100  # rows of one part over those of the part before
 MOST_STEPS = 300  # on one part of the data, or on all of them
-MOST_RIVAL_STEPS = 60  # of a search for another mode
-APART = 4.0  # posterior sds between two modes that are two
+POINTS_AT_ONCE = 16  # whose values are made side by side
 STARTS = 8  # that are tried until the density is finite at one
 
 
@@ -107,57 +106,6 @@ def find_mode(posterior: Posterior, space: Space, init: PyTree = None, *, seed: 
     return _dense(surface, begin, seed)
 
 
-class Rival(NamedTuple):
-    """Another mode of the proxy.
-
-    Attributes:
-        theta: where it is.
-        log_mass: of the Gaussian there, over that of the mode it was compared with.
-        distance: between the two, in posterior sds of the latter.
-    """
-
-    theta: PyTree
-    log_mass: float
-    distance: float
-
-
-def rivals(posterior: Posterior, space: Space, mode: Mode, *, seed: int, searches: int) -> list[Rival]:
-    """Other modes, found from starts all over the prior on a part of the data, the heaviest first.
-
-    Args:
-        posterior, space: as for `find_mode`.
-        mode: the one that was found; dense.
-        seed: of the starts.
-        searches: how many.
-    """
-    surface = Surface(posterior, space, mode.theta)
-    part = next(iter(surface.parts(seed)), None)
-    look = partial(surface.look, part=part)
-    here_phi = flat(mode.phi)
-    if part is not None:  # the mode of the same part of the data
-        here_phi, _, _ = _newton(look, here_phi, MOST_STEPS, NEAR)
-    here = look(here_phi)
-    found: list[Rival] = []
-    for number in range(searches):
-        begin = surface.phi_of(_start(posterior, space, None, seed + 1 + number))
-        if not look(begin).finite:
-            continue
-        phi, there, _ = _newton(look, begin, MOST_RIVAL_STEPS, NEAR)
-        if _decrement(there) > NEAR:
-            continue
-        apart = phi - here_phi
-        distance = math.sqrt(max(float(apart @ here.hessian @ apart), 0.0))
-        other = math.sqrt(max(float(apart @ there.hessian @ apart), 0.0))
-        if min(distance, other) > APART:
-            mass = (
-                here.value
-                - there.value
-                + (np.linalg.slogdet(here.hessian)[1] - np.linalg.slogdet(there.hessian)[1]) / 2
-            )
-            found.append(Rival(_rounded(surface.theta_of(phi)), float(mass), distance))
-    return sorted(found, key=lambda rival: -rival.log_mass)
-
-
 class Surface:
     """Minus the log density of the proxy as a function of a flat phi, in double precision.
 
@@ -183,10 +131,30 @@ class Surface:
         with in_double():
             return flat(self.space.unconstrain(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), theta)))
 
+    def phis_of(self, thetas: PyTree) -> np.ndarray:
+        """The flat proxies of several thetas, leading axis = point."""
+        with in_double():
+            phis = jax.vmap(self.space.unconstrain)(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), thetas))
+            return np.asarray(jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(phis)], axis=1))
+
     def theta_of(self, phi: np.ndarray) -> PyTree:
         """Theta of a flat proxy."""
         with in_double():
             return jax.tree.map(np.asarray, self._map(phi))
+
+    def rounded_theta_of(self, phi: np.ndarray) -> PyTree:
+        """The same in the precision of a run."""
+        return _rounded(self.theta_of(phi))
+
+    def values(self, phis: np.ndarray, part: Part | None = None) -> np.ndarray:
+        """Values at many points, from a part of the data or, where that is None, from all of them; no point costs a call."""
+        data = self.posterior.data
+        if part is None and data is not None and self.posterior.log_likelihood is not None:
+            part = self.likelihood.part(self.posterior.num_data or 0)
+        rows, scale = (None, 1.0) if part is None else part
+        values = self.posterior.compiled.of(_values, self.posterior, self.space, _Shapes.of(self.phi_like))
+        with in_double():
+            return np.asarray(values(rows, np.float64(scale), np.asarray(phis, np.float64)))
 
     def look(self, phi: np.ndarray, part: Part | None = None) -> Look:
         """Value, gradient and Hessian, from a part of the data or from all of them."""
@@ -269,6 +237,22 @@ def _outer(
     return rest(phi)[0], jax.grad(negative)(phi), jax.hessian(negative)(phi)
 
 
+def _values(
+    posterior: Posterior, space: Space, shapes: _Shapes, rows: PyTree, scale: jax.Array, phis: jax.Array
+) -> jax.Array:
+    rows = jax.tree.map(in_doubles, rows)
+
+    def one(phi: jax.Array) -> jax.Array:
+        tree = shapes.unravel(phi)
+        theta = space.constrain(tree)
+        total = posterior.log_prior(theta) + space.log_abs_det_jacobian(tree)
+        if posterior.log_likelihood is not None:
+            total = total + scale * jnp.sum(posterior.log_likelihood(theta, rows))
+        return -total
+
+    return jax.lax.map(one, phis, batch_size=POINTS_AT_ONCE)
+
+
 def _slope(
     posterior: Posterior, space: Space, shapes: _Shapes, phi: jax.Array, gradient: jax.Array, theta: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -337,6 +321,12 @@ def _dense(surface: Surface, phi: np.ndarray, seed: int) -> Mode:
         theta, _shaped(surface, phi), -here.value, -here.gradient, here.hessian, decrement, found,
         "" if found else _why_not(surface, here, decrement, why), passes, seconds / (1 + surface.dimension),
     )  # fmt: skip
+
+
+def newton(look: Callable[[np.ndarray], Look], phi: np.ndarray, most: int = MOST_STEPS) -> tuple[np.ndarray, Look, str]:
+    """(the mode that a search from phi comes to, what was seen there, why it is none; "" where it is one)."""
+    phi, there, why = _newton(look, phi, most, NEAR)
+    return phi, there, "" if _decrement(there) <= NEAR else why or "the search did not come to an end"
 
 
 def _newton(

@@ -93,21 +93,21 @@ def nuts(
     average_init, average_update = dual_averaging()
 
     def potential_of(rows: PyTree) -> Any:
-        def value(z: PyTree) -> jax.Array:
-            theta = space.evaluation_point(z)
-            proxy = space.proxy(z)
-            return -(posterior.log_density(theta, rows) + space.of_proxy.log_abs_det_jacobian(proxy))
+        def energy(z: PyTree) -> tuple[jax.Array, PyTree]:
+            """Minus the log density of z, and minus its slope, which is right at the bounds: a derivative would be zero times infinity."""
+            theta, proxy = space.evaluation_point(z), space.proxy(z)
+            log_density, gradient = jax.value_and_grad(lambda x: posterior.log_density(x, rows))(theta)
+            log_density += space.of_proxy.log_density_beyond(proxy, theta, gradient)
+            drift = space.pull_back(z, theta, gradient)
+            return -(log_density + space.of_proxy.log_abs_det_jacobian(proxy)), jax.tree.map(jnp.negative, drift)
 
-        # The slope goes through `pull_back`, which is right at the bounds, where a derivative of `value` would be zero times infinity.
-        potential = jax.custom_jvp(value)
+        potential = jax.custom_jvp(lambda z: energy(z)[0])
 
         @potential.defjvp
-        def slope(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
-            (z,), (moved,) = primals, tangents
-            theta = space.evaluation_point(z)
-            drift = space.pull_back(z, theta, jax.grad(lambda x: posterior.log_density(x, rows))(theta))
-            terms = jax.tree.map(lambda g, m: -jnp.vdot(g, m), drift, moved)
-            return value(z), sum(jax.tree.leaves(terms), jnp.zeros(()))
+        def slope(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+            value, slopes = energy(*primals)
+            terms = jax.tree.map(jnp.vdot, slopes, *tangents)
+            return value, sum(jax.tree.leaves(terms), jnp.zeros(()))
 
         return potential
 

@@ -133,7 +133,11 @@ class Setup:
         """The z of draws, in double precision, axes (chain, draw, number)."""
         leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(draws.phi)]
         numbers = np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2)
-        return np.asarray((numbers - flat(self.metric.center)) @ np.asarray(self.metric.inverse, np.float64).T)
+        return self.z_of(numbers)
+
+    def z_of(self, phi: np.ndarray) -> np.ndarray:
+        """The z of flat proxies, in double precision."""
+        return np.asarray((phi - flat(self.metric.center)) @ np.asarray(self.metric.inverse, np.float64).T)
 
     def moved(self, center: np.ndarray, turned: np.ndarray) -> Setup:
         """The same moved in z', where z = center + turned z', turned once more so that the noise of minibatches is diagonal."""
