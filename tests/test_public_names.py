@@ -162,7 +162,10 @@ def test_no_module_asks_which_front_end_a_posterior_comes_from():
     assert (
         found
         == [
-            "__init__.py: from inbounds.frontends import from_numpyro as from_numpyro",
+            *(
+                f"__init__.py: from inbounds.frontends import from_{name} as from_{name}"
+                for name in ("bambi", "numpyro", "pymc")
+            ),
             "inference/_infer.py: from inbounds.frontends import posterior_of",  # which asks what a model is, not a posterior
         ]
     )

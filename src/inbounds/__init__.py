@@ -10,7 +10,9 @@ from inbounds import metrics as metrics
 from inbounds import preconditioners as preconditioners
 from inbounds import transforms as transforms
 from inbounds import trees as trees
+from inbounds.frontends import from_bambi as from_bambi
 from inbounds.frontends import from_numpyro as from_numpyro
+from inbounds.frontends import from_pymc as from_pymc
 from inbounds.kernels import Info as Info
 from inbounds.kernels import Kernel as Kernel
 from inbounds.kernels import baoab as baoab
@@ -64,7 +66,9 @@ __all__ = [
     "data",
     "diagnostics",
     "display",
+    "from_bambi",
     "from_numpyro",
+    "from_pymc",
     "gradients",
     "infer",
     "kernels",

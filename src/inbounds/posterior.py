@@ -68,6 +68,7 @@ class Posterior:
         1000
     """
 
+    or_else: str = ""  # what else can be done where there are no minibatches
     _held: PyTree = None  # the data while a program is traced whose arguments they are
 
     def __init__(

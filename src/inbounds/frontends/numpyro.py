@@ -170,6 +170,11 @@ class NumPyroPosterior(Posterior):
     nested ones, or several sizes, the gradient of the scaled log density is used as it is: no control variates.
     """
 
+    or_else = (
+        ", or say in the model what a minibatch is: `with numpyro.plate(name, N, subsample_size=n) as rows:` and, inside, `y[rows]` for "
+        "every array of the data"
+    )
+
     def __init__(
         self, called: CalledModel, supports: dict[str, Any], layout: PlateLayout, slices: Slices | None = None
     ):

@@ -546,8 +546,7 @@ def minibatches_of(kernel: Kernel, batch_size: int | None, batching: str | None)
     if data is None and batch_size is not None and kernel.posterior.no_minibatches is not None:
         raise ValueError(
             f"batch_size={batch_size:,}, but every step takes all the data of the model: {kernel.posterior.no_minibatches}. Leave "
-            "`batch_size` out, or say in the model what a minibatch is: `with numpyro.plate(name, N, subsample_size=n) as rows:` and, "
-            "inside, `y[rows]` for every array of the data."
+            f"`batch_size` out{kernel.posterior.or_else}."
         )
     size = kernel.posterior.batch_size if batch_size is None else batch_size
     # Of several processes, each knows its own rows only.

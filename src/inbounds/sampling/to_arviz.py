@@ -25,10 +25,11 @@ def data_tree(draws: Draws, log_likelihood: bool, coords: dict[str, Any] | None,
         groups["observed_data"] = observed
     if log_likelihood:
         groups["log_likelihood"] = _log_likelihood(draws, next(iter(observed)) if len(observed) == 1 else "data")
+    own_coords, own_dims = draws.kernel.posterior.coordinates()
     return arviz_base.from_dict(
         groups,
-        coords=coords,
-        dims=None if dims is None else {_array_name(name): axes for name, axes in dims.items()},
+        coords=own_coords | (coords or {}),
+        dims={_array_name(name): axes for name, axes in (own_dims | (dims or {})).items()},
         attrs={"/": {"kernel": draws.kernel.name, "inference_library": "inbounds", "burn_in": draws.burn_in}},
     )
 

@@ -447,7 +447,8 @@ def bijection_of(constraint: constraints.Constraint) -> Transform:
     if isinstance(constraint, type(constraints.positive_semidefinite)):
         return PositiveDefinite()
     try:
-        return Bijection(numpyro_transforms.biject_to(constraint), name=snake_case(type(constraint).__name__))
+        registered = numpyro_transforms.biject_to(constraint)
+        return from_numpyro(registered, name=snake_case(type(constraint).__name__))
     except NotImplementedError as error:
         raise ValueError(
             f"there is no bijection onto {constraint}; register one with numpyro.distributions.transforms.biject_to"
