@@ -333,25 +333,28 @@ def check_command(
     posterior: Annotated[
         str,
         typer.Argument(
-            metavar="MODULE:POSTERIOR", help="A posterior, or a function that makes one: model.py:posterior"
+            metavar="MODULE:POSTERIOR", help="A posterior or a kernel, or a function that makes one: model.py:posterior"
         ),
     ],
     batch_size: Annotated[int | None, typer.Option("--batch-size", min=1, help="Rows a minibatch.")] = None,
     transform: Annotated[str | None, typer.Option("--transform", help="Instead of the defaults, such as icll.")] = None,
     seed: Seed = 0,
+    everything: Annotated[bool, typer.Option("--all", help="Print what is in order, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Look a posterior over before it is sampled: supports, transforms, gradients, noise, and a step size.
+    """Look a posterior or a kernel over before it runs: supports, transforms, gradients, a centre, noise, and a step size.
 
-    Prints a checklist with a remedy a line. The exit status is 1 where something is a problem.
+    Prints a verdict, and what is wrong with a remedy per line. The exit status is 1 where something is a problem.
     """
     from inbounds.diagnostics._check import check
+    from inbounds.kernels import Kernel
     from inbounds.posterior import Posterior
 
     found = load_object(posterior)
-    if callable(found) and not isinstance(found, Posterior):
+    if callable(found) and not isinstance(found, Posterior | Kernel):
         found = found()
     report = check(found, transform, batch_size=batch_size, seed=seed, show=False)
+    report.everything = everything
     typer.echo(json.dumps(report.to_dict(), indent=2) if as_json else str(report))
     if not report.ok:
         raise typer.Exit(1)
