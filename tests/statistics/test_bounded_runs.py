@@ -128,7 +128,7 @@ def metric():
 
 @pytest.mark.parametrize("make", [ib.leimkuhler_matthews, ib.baoab], ids=["leimkuhler_matthews", "baoab"])
 def test_bounded_vectors_and_matrices_have_their_exact_laws(make):
-    """Minibatches with noise correction by one kernel, where the noise is 0.3 of what is injected, second-order control variates by the other."""
+    """Plain minibatches, corrected, whose noise is 0.3 of what is injected, by one kernel; second-order control variates by the other."""
     posterior, start, laws = problem()
     corrects = make is ib.leimkuhler_matthews
     gradient = ib.gradients.minibatch if corrects else ib.gradients.taylor(center=start)
