@@ -12,7 +12,7 @@ import numpy as np
 from jax.tree_util import Partial
 from numpyro.distributions import Distribution
 
-from inbounds.data.arrays import is_source
+from inbounds.data.arrays import is_source, is_stream
 from inbounds.trees import PyTree, variable_name
 
 __all__ = ["arguments_in_words", "data_in_words", "in_words", "is_whole", "priors_in_words", "shapes_in_words"]
@@ -52,7 +52,7 @@ def data_in_words(data: Any) -> str | None:
     """Shapes of the data and a checksum of some of their rows; None where each process has rows of its own."""
     if data is None:
         return "none"
-    if hasattr(data, "batches"):  # on disk
+    if is_stream(data):
         return repr(data)
     if is_source(data):
         return in_words(data)

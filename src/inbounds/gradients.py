@@ -28,6 +28,7 @@ from jax.tree_util import Partial
 
 from inbounds import trees
 from inbounds.data.arrays import is_stream
+from inbounds.data.source import Source
 from inbounds.data.spread import Spread
 from inbounds.exact import Curvature, flattener
 from inbounds.namespaces import namespace
@@ -540,7 +541,7 @@ def full_gradient(posterior: Posterior, theta: PyTree) -> PyTree:
     """
     if posterior.gradient is not None:
         data = posterior.data
-        return posterior.gradient(theta, data.all_rows() if hasattr(data, "all_rows") else data)
+        return posterior.gradient(theta, data.all_rows() if isinstance(data, Source) else data)
     prior = jax.grad(posterior.log_prior)(theta)
     if posterior.log_likelihood is None:
         return prior

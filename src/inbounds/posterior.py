@@ -24,6 +24,7 @@ from inbounds import transforms as tf
 from inbounds.arguments import nearest
 from inbounds.contents import data_in_words, priors_in_words
 from inbounds.data.arrays import check_data, is_source, is_stream, num_data
+from inbounds.data.source import Source
 from inbounds.data.spread import Spread
 from inbounds.engine.compiled import Compiled
 from inbounds.space import is_constraint
@@ -217,13 +218,20 @@ class Posterior:
     @property
     def makes_minibatches(self) -> bool:
         """Whether the data are a source that decides itself which rows a minibatch has; nobody else can ask for others."""
-        return is_source(self._data) and not is_stream(self._data)
+        return isinstance(self._data, Source)
+
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether `all_rows` gives all the data: not where they are on disk, or where their source draws them."""
+        if self._data is None or is_stream(self._data):
+            return False
+        return not isinstance(self._data, Source) or self._data.all_rows() is not None
 
     def all_rows(self) -> PyTree:
         """All the data as one minibatch; None without data."""
         if self._data is None:
             return None
-        return self._data.all_rows() if hasattr(self._data, "all_rows") else self.placed_data
+        return self._data.all_rows() if isinstance(self._data, Source) else self.placed_data
 
     def start(self, key: jax.Array) -> PyTree:
         """A start inside the support: a draw from the prior pulled towards its middle, or the image of phi = 0."""

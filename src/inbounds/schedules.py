@@ -2,18 +2,40 @@ r"""Step sizes that change along a run: functions of the step number. Any Optax 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from inbounds.namespaces import namespace
 
-__all__ = ["constant", "cyclical", "polynomial_decay", "settling"]
+__all__ = ["Phased", "Schedule", "StepSize", "constant", "cyclical", "polynomial_decay", "settling"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = namespace(__name__)
+
+
+Schedule = Callable[[jax.Array], jax.Array]
+"""A step size as a function of the step number."""
+
+StepSize = float | np.ndarray | jax.Array | Schedule
+"""A number, an array of one number per chain, or a schedule."""
+
+
+class Phased(ABC):
+    """A schedule some of whose steps explore, and keep no draws."""
+
+    @abstractmethod
+    def __call__(self, step: jax.Array) -> jax.Array:
+        """The step size of this step, counted from 0."""
+
+    @abstractmethod
+    def keeps(self, step: Any) -> Any:
+        """Whether the draw of this step, counted from 0, is kept."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +73,7 @@ class Settling:
 
 
 @dataclass(frozen=True)
-class Cyclical:
+class Cyclical(Phased):
     r"""$\epsilon_t = \frac{\epsilon_0}{2} (\cos(\pi \tau) + 1)$ with $\tau$ the fraction of the cycle gone (Zhang et al. 2020)."""
 
     initial: float

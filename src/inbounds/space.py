@@ -200,9 +200,10 @@ class Space:
         """The transforms, one a support."""
         return jax.tree.leaves(self.transforms, is_leaf=is_transform)
 
-    def names(self, phi: PyTree) -> PyTree:
-        """The name of the transform of every leaf."""
-        return self._map(lambda t, _: t.name, phi)
+    def moved_by(self, kind: type[Any], phi: PyTree) -> list[str]:
+        """The names of the variables whose transform is of a class."""
+        flags = jax.tree_util.tree_leaves_with_path(self._map(lambda t, _: isinstance(t, kind), phi))
+        return [variable_name(path) for path, flag in flags if flag]
 
     def log_gap(self, phi: PyTree) -> PyTree:
         """log(theta - lower end) of every leaf, right also where theta itself underflows."""

@@ -14,6 +14,7 @@ import inbounds as ib
 from inbounds.data import pieces as pieces_module
 from inbounds.data.catalog import DataError
 from inbounds.data.stream import MappedEpochs, StreamedBatches
+from inbounds.engine.keys import words_of
 
 # Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
 pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
@@ -69,10 +70,10 @@ def small_pieces(monkeypatch):
 
 def read(stream, batch_size, steps, chains=1, seed=0, first=0, batching="epochs", block=4):
     """What the driver would see of a fed stream: leaves of shape (chain, steps * batch, ...)."""
-    stream.batches(batch_size, batching)  # refuses what cannot be
+    stream.source(batch_size, batching)  # refuses what cannot be
     source = StreamedBatches(stream, batch_size, batching)
     seen = []
-    with source.feed(jax.random.key(seed), chains, block, first + steps) as feed:
+    with source.feed(None, words_of(seed), chains, block, first + steps) as feed:
         step = first
         while step < first + steps:
             arrays, count = feed.arrays(step), min(feed.room(step), first + steps - step)
@@ -104,7 +105,7 @@ def test_every_row_comes_once_an_epoch_whatever_the_files_and_the_batch(kind, tm
 def test_a_device_on_the_host_reads_a_shuffled_cache_by_itself(tmp_path, parquet, batch_size):
     """The same exact epochs without a copy; each row is equally likely in each step."""
     stream = kept("cache", tmp_path, parquet)
-    source = stream.batches(batch_size, "epochs")
+    source = stream.source(batch_size, "epochs")
     assert isinstance(source, MappedEpochs)
     arrays = source.prepare(jax.random.key(0))
 
@@ -154,7 +155,7 @@ def test_no_row_is_favoured_in_any_step_though_files_are_unequal(tmp_path):
 
 def test_independent_batches_come_from_rows_that_can_be_reached(tmp_path, parquet):
     with pytest.raises(ValueError, match=r'cache="folder"'):
-        kept("parquet", tmp_path, parquet).batches(10, "replacement")
+        kept("parquet", tmp_path, parquet).source(10, "replacement")
     stream = kept("cache", tmp_path, parquet)
     seen = read(stream, 100, 400, batching="replacement")["y"][0]
     counts = np.bincount(seen, minlength=ROWS)
@@ -330,8 +331,8 @@ def test_what_is_wrong_with_a_file_is_said_with_its_name_and_place(problem, tmp_
         (lambda p: ib.data.stream({"x": [1, 2]}), "must be an array"),
         (lambda p: ib.data.stream({"x": np.zeros(3)}, ["x"]), "`columns` is for Parquet"),
         (lambda p: ib.data.stream({"x": np.zeros(3)}, window=0), "`window`"),
-        (lambda p: ib.data.stream({"x": np.zeros(3)}).batches(4, "epochs"), "from 1 to 3; got 4"),
-        (lambda p: ib.data.stream({"x": np.zeros(3)}).batches(None, "epochs"), "batch_size=1_000"),
+        (lambda p: ib.data.stream({"x": np.zeros(3)}).source(4, "epochs"), "from 1 to 3; got 4"),
+        (lambda p: ib.data.stream({"x": np.zeros(3)}).source(None, "epochs"), "batch_size=1_000"),
     ],
 )
 def test_wrong_input_is_refused_with_what_was_got(call, message, tmp_path):
@@ -354,9 +355,9 @@ def test_a_table_without_columns(tmp_path):
 
 def test_without_grain_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "grain", None)
-    source = ib.data.stream({"x": np.zeros(3)}).batches(1, "epochs")
+    source = ib.data.stream({"x": np.zeros(3)}).source(1, "epochs")
     with pytest.raises(ImportError, match=r'pip install "inbounds\[stream\]"'):
-        source.feed(jax.random.key(0), 1, 1, 1)
+        source.feed(None, words_of(0), 1, 1, 1)
 
 
 def test_a_cache_of_arrays_is_refused_for_others_of_the_same_shape(tmp_path):

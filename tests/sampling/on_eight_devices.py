@@ -18,7 +18,7 @@ import numpyro.distributions as dist  # noqa: E402
 import inbounds as ib  # noqa: E402
 from inbounds.data.spread import SpreadRows  # noqa: E402
 from inbounds.engine.chunks import chunk_runner  # noqa: E402
-from inbounds.sampling import driver  # noqa: E402
+from inbounds.sampling import run as runs  # noqa: E402
 from tests.sampling import counts_by_group  # noqa: E402
 
 COUNTS = counts_by_group.posterior(counts_by_group.data())
@@ -38,7 +38,7 @@ def recording(program):
     return run
 
 
-driver.chunk_runner = recording
+runs.chunk_runner = recording
 
 
 def distance(a, b):

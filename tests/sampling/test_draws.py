@@ -236,7 +236,7 @@ def test_progress_is_silent_without_a_terminal_and_counts_steps_with_one(capsys,
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     # However slow the machine is, the second run is known to be quick.
-    monkeypatch.setattr("inbounds.sampling.driver.CHUNK_SECONDS", 1e6)
+    monkeypatch.setattr("inbounds.sampling.run.CHUNK_SECONDS", 1e6)
     monkeypatch.setattr("inbounds.sampling.progress.PATIENCE", 1e6)
     kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
     ib.sample(kernel, 0.1, 4_000)

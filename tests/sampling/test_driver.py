@@ -17,7 +17,7 @@ from inbounds.engine import on
 from inbounds.engine.chunks import chunk_runner
 from inbounds.engine.gpu import AS_GRAPHS, ON_GPU
 from inbounds.engine.program import Carry, Keys, Program
-from inbounds.sampling import driver
+from inbounds.sampling import resolve
 from tests.models_for_tests import compilations, linear_regression, poisson_rates
 
 # These runs are short or bad on purpose: what is looked at is not their law.
@@ -411,9 +411,9 @@ def test_all_the_data_have_no_noise_to_correct_for():
 
 @pytest.mark.parametrize("kernel", [ib.sgnht, lambda posterior: ib.sgld(posterior, noise_correction=1.0)])
 def test_no_batch_size_means_all_the_data_for_every_kernel(kernel):
-    size, batching = driver.minibatches_of(kernel(counts()), None, None)
+    size, batching = resolve.minibatches_of(kernel(counts()), None, None)
     assert (size, batching) == (None, "epochs")
-    assert driver.minibatches_of(kernel(counts()), 10, None) == (10, "replacement")
+    assert resolve.minibatches_of(kernel(counts()), 10, None) == (10, "replacement")
 
 
 @pytest.mark.parametrize("given", [{"batch_size": 5}, {"batching": "epochs"}])

@@ -13,7 +13,8 @@ import inbounds as ib
 from inbounds.data.arrays import Epochs
 from inbounds.engine.keys import derived
 from inbounds.kernels._base import Info, Kernel, kernel_factory
-from inbounds.sampling import driver
+from inbounds.sampling import resolve
+from inbounds.sampling import run as runs
 from inbounds.space import Space
 
 # What is run here has no law, or is at a standstill: a run that says so is right, and no error.
@@ -163,9 +164,9 @@ def test_noise_minibatches_starts_and_the_order_of_the_rows_have_keys_of_their_o
 
         return call
 
-    runner = driver.chunk_runner
-    monkeypatch.setattr(driver, "chunk_runner", lambda program: recording("keys", runner(program), 3))
-    monkeypatch.setattr(driver, "_starts", recording("starts", driver._starts, 3))
+    runner = runs.chunk_runner
+    monkeypatch.setattr(runs, "chunk_runner", lambda program: recording("keys", runner(program), 3))
+    monkeypatch.setattr(resolve, "starts_of", recording("starts", resolve.starts_of, 3))
     monkeypatch.setattr(Epochs, "prepare", recording("order", Epochs.prepare, 1))
     keys = []
     for seed in (0, 1):

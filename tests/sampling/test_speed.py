@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
-from inbounds.sampling import driver
+from inbounds.sampling import run as runs
 from tests.models_for_tests import on_cpus
 
 # These runs are short or bad on purpose: what is looked at is not their law.
@@ -77,7 +77,7 @@ def first_run(model):
 
 def chunk_of(run):
     """The chunk that `run` runs, as it was traced."""
-    chunk_runner, traced = driver.chunk_runner, []
+    chunk_runner, traced = runs.chunk_runner, []
 
     def spy(program):
         run_chunk = chunk_runner(program)
@@ -89,7 +89,7 @@ def chunk_of(run):
         return run
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "chunk_runner", spy)
+        patch.setattr(runs, "chunk_runner", spy)
         run()
     return traced[0]
 

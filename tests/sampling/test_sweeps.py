@@ -86,7 +86,7 @@ def test_the_remnant_is_of_second_order_in_the_length_of_a_sweep():
 def test_minibatches_go_forwards_and_back():
     source = Sweeps({"x": np.arange(10)}, 3)
     starts = np.asarray(source.plan(jax.random.key(0), jnp.arange(24)))
-    assert source.length == 8
+    assert source.cycle == 8
     for sweep in starts.reshape(3, 8):
         np.testing.assert_array_equal((sweep[:4] - sweep[0]) % 10, [0, 3, 6, 9])
         np.testing.assert_array_equal(sweep[4:], sweep[3::-1])

@@ -149,7 +149,7 @@ def test_every_note_has_a_section_on_the_page():
     on_page = set(re.findall(r"^## (\S+)$", page, re.MULTILINE))
     source = "".join(
         (Path(verdict.__file__).parent / name).read_text()
-        for name in ("verdict.py", "probe.py", "draws.py", "driver.py", "leave_one_out.py")
+        for name in ("verdict.py", "probe.py", "draws.py", "run.py", "leave_one_out.py")
     )
     assert set(re.findall(r'Note\(\s*"([a-z-]+)"', source)) == on_page
 

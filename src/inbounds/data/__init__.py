@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from inbounds.data.arrays import Generated as Generated
+from inbounds.data.source import Source as Source
 from inbounds.data.stream import Stream as Stream
 from inbounds.data.stream import stream as stream
 from inbounds.namespaces import namespace
@@ -24,6 +25,7 @@ __all__ = [
     "Generated",
     "Ratings",
     "RatingsSplit",
+    "Source",
     "Stream",
     "balanced_numbering",
     "catalog",

@@ -1,17 +1,11 @@
-"""Minibatches from arrays on the device.
-
-A source answers in two parts, so that the driver can put the first outside its loop over steps:
-`plan(key, steps)` says, for a vector of step numbers, what each step will need (where its slice starts; which rows it
-gathers), and `fetch(arrays, plan_of_one_step)` makes the minibatch. Both are pure, so a run does not depend on how it is cut
-into chunks.
-"""
+"""Data in memory: what users give as arrays, and the minibatches that are made of them on the device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +13,7 @@ import numpy as np
 
 from inbounds.arguments import whole_number
 from inbounds.data.columns import check_order, columns_of, is_column, is_lazy, is_listing, is_table, numbers_of
+from inbounds.data.source import RowsOnDisk, Source
 from inbounds.engine import Plain, here
 from inbounds.engine.generator import threefry
 from inbounds.engine.plain import rows_of
@@ -28,27 +23,8 @@ WIDE = 512  # bytes of a datum from which on minibatches are gathered
 FEW_ROWS = 2**20  # of which one random word picks one fairly enough: to one part in 4,000
 
 
-class MinibatchSource(Protocol):
-    """What the driver asks of a source. Equal sources compile once.
-
-    A source may have `plan_numbers`, how many numbers the plan of one step holds: the driver plans many steps at once.
-    """
-
-    def prepare(self, key: jax.Array) -> PyTree:
-        """The arrays that `fetch` reads, on the device."""
-        ...
-
-    def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
-        """What the minibatch of each of `steps` (a vector) needs; leading axis = step."""
-        ...
-
-    def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
-        """The minibatch of one step."""
-        ...
-
-
 @dataclass(frozen=True)
-class Generated:
+class Generated(Source):
     """Data that a function draws: `draw(key)` is one minibatch. Emulates gradient noise and simulators.
 
     The paper's toy experiments add Gaussian noise to exact gradients: `Generated(lambda key: jax.random.normal(key))`
@@ -72,9 +48,6 @@ class Generated:
     def plan_numbers(self) -> int:
         return _numbers_drawn(self.draw)
 
-    def prepare(self, key: jax.Array) -> PyTree:
-        return None
-
     def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
         return jax.vmap(lambda step: self.draw(jax.random.fold_in(key, step)))(steps)
 
@@ -88,13 +61,10 @@ def _numbers_drawn(draw: Callable[[jax.Array], PyTree]) -> int:
 
 
 @dataclass(frozen=True)
-class NoData:
+class NoData(Source):
     """A target without data: every minibatch is None."""
 
     plan_numbers = 0
-
-    def prepare(self, key: jax.Array) -> PyTree:
-        return None
 
     def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
         return None
@@ -104,17 +74,20 @@ class NoData:
 
 
 @dataclass(frozen=True, eq=False)
-class _FromArrays:
+class _FromArrays(Source):
     """Shared by the sources over arrays: the data, how many rows a minibatch has, and the form that suits the run's devices."""
 
     data: PyTree
-    batch_size: int
+    batch_size: int = field()
     form: Plain = field(default_factory=here)
 
     @property
-    def reads_device(self) -> bool:
-        """Whether `prepare` wants the data as they are, on the device: then one copy there serves every run."""
+    def _reads_device(self) -> bool:
+        """Whether `prepare` wants the data as they are, on the device."""
         return True
+
+    def placed(self, data: Callable[[], PyTree]) -> Source:
+        return replace(self, data=data()) if self._reads_device else self
 
     @property
     def _rows(self) -> int:
@@ -149,7 +122,7 @@ class Epochs(_FromArrays):
     plan_numbers = 1
 
     @property
-    def reads_device(self) -> bool:
+    def _reads_device(self) -> bool:
         return self._wide or self.form.reads_data_there
 
     @property
@@ -163,7 +136,6 @@ class Epochs(_FromArrays):
 
     @property
     def batches(self) -> int:
-        """Minibatches in an epoch."""
         return -(-self._rows // self.batch_size)
 
     def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
@@ -189,14 +161,13 @@ class Sweeps(Epochs):
     """
 
     @property
-    def length(self) -> int:
-        """Steps in a sweep."""
+    def cycle(self) -> int:
         return 2 * self.batches
 
     def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
-        offsets = _random_rows(key, steps // self.length, 1, self._rows)[:, 0]
-        place = steps % self.length
-        place = jnp.minimum(place, self.length - 1 - place)
+        offsets = _random_rows(key, steps // self.cycle, 1, self._rows)[:, 0]
+        place = steps % self.cycle
+        place = jnp.minimum(place, self.cycle - 1 - place)
         return (offsets + place * self.batch_size) % self._rows
 
 
@@ -233,25 +204,23 @@ def _random_rows(key: jax.Array, numbers: jax.Array, count: int, rows: int) -> j
     return result
 
 
-BATCHING: dict[str, Callable[..., MinibatchSource]] = {
+BATCHING: dict[str, Callable[..., Source]] = {
     "epochs": Epochs,
     "sweeps": Sweeps,
     "replacement": WithReplacement,
 }
 
 
-def source_for(data: PyTree, batch_size: int | None, batching: str, form: Plain | None = None) -> MinibatchSource:
+def source_for(data: PyTree, batch_size: int | None, batching: str, form: Plain | None = None) -> Source:
     """The source that `sample` uses for these data on devices that compute in this form, by default JAX's own choice."""
     if data is None:
         if batch_size is not None:
             raise ValueError(f"batch_size={batch_size}, but the posterior has no data. Leave `batch_size` out.")
         return NoData()
     if is_stream(data):
-        batches: MinibatchSource = data.batches(batch_size, batching)
-        return batches
-    if is_source(data):
-        own: MinibatchSource = data
-        return own
+        return data.source(batch_size, batching)
+    if isinstance(data, Source):
+        return data
     rows = num_data(data)
     assert rows is not None
     check_batch(batch_size, batching, rows)
@@ -270,12 +239,12 @@ def check_batch(batch_size: int | None, batching: str, rows: int) -> None:
 
 def is_source(data: Any) -> bool:
     """Whether minibatches come from something else than arrays."""
-    return is_stream(data) or all(hasattr(data, name) for name in ("prepare", "plan", "fetch"))
+    return isinstance(data, Source | RowsOnDisk)
 
 
-def is_stream(data: Any) -> bool:
+def is_stream(data: Any) -> TypeGuard[RowsOnDisk]:
     """Whether the rows are on disk (`inbounds.data.stream`)."""
-    return hasattr(data, "batches") and hasattr(data, "slices")
+    return isinstance(data, RowsOnDisk)
 
 
 def at_hand(data: PyTree, rows: int) -> PyTree:
@@ -287,30 +256,9 @@ def num_data(data: PyTree) -> int | None:
     """Number of rows; None without data or where a source does not say (its gradient is taken as it is)."""
     if data is None:
         return None
-    if is_source(data):
-        return getattr(data, "num_data", None)
+    if isinstance(data, Source | RowsOnDisk):
+        return data.num_data
     return int(jax.tree.leaves(data)[0].shape[0])
-
-
-class Held:
-    """The feed of a source whose arrays stay on the device for the whole run. Data from disk have one of their own."""
-
-    def __init__(self, arrays: PyTree):
-        self._arrays = arrays
-
-    def arrays(self, step: int, after: Any = None) -> PyTree:
-        """The arrays that hold the minibatch of a step; `after` is what the computation on the last ones returned."""
-        return self._arrays
-
-    def room(self, step: int) -> int:
-        """How many steps from `step` on the same arrays serve."""
-        return 2**31
-
-    def __enter__(self) -> Held:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 def check_data(data: PyTree) -> PyTree:

@@ -20,6 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from inbounds.data.source import Source
 from inbounds.trees import PyTree, variable_name
 
 AXIS = "data"  # of the mesh
@@ -105,7 +106,7 @@ def _first(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
 
 
-class SpreadRows:
+class SpreadRows(Source):
     """The source of spread minibatches: Inbounds' three ways of batching, on every device over its own rows.
 
     "epochs" walks round a shuffled ring, "replacement" gathers independent rows, and "all" reads every row.
@@ -118,6 +119,9 @@ class SpreadRows:
         shard: pairs of (variable, key of the data): data whose key is k belong to row k of the variable.
         rows_of: how many rows each of those variables has.
     """
+
+    batch_size: int
+    num_data: int
 
     def __init__(
         self,
@@ -240,8 +244,7 @@ class SpreadRows:
         )
         return self._batch(rows)
 
-    def example(self) -> Spread:
-        """The shapes of a minibatch."""
+    def example(self, arrays: PyTree, words: Any) -> Spread:
         shape = (self.devices, self.batch_size)
         rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*shape, *leaf.shape[1:]), leaf.dtype), self._data)
         return self._batch(rows)

@@ -24,8 +24,8 @@ import hashlib
 import json
 import os
 import queue
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -33,6 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds.data.arrays import Epochs
+from inbounds.data.source import Feed, RowsOnDisk, Source
 from inbounds.engine import here
 from inbounds.trees import PyTree
 
@@ -93,7 +94,7 @@ def stream(
     return Stream(pieces, window, memory)
 
 
-class Stream:
+class Stream(RowsOnDisk):
     """Rows on disk. `stream` makes one."""
 
     def __init__(self, pieces: Pieces, window: int | None, memory: int):
@@ -101,8 +102,7 @@ class Stream:
         self.window = 1 if pieces.shuffled else window or max(1, WINDOW_BYTES // pieces.row_bytes)
         self.num_data = pieces.num_rows
 
-    def batches(self, batch_size: int | None, batching: str) -> StreamedBatches | MappedEpochs:
-        """The source that the driver runs on."""
+    def source(self, batch_size: int | None, batching: str) -> StreamedBatches | MappedEpochs:
         if batch_size is None:
             raise ValueError(f"Say how many of the {self.num_data:,} rows on disk a minibatch has: batch_size=1_000.")
         if (
@@ -187,12 +187,12 @@ class MappedEpochs(Epochs):
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedBatches:
-    """Minibatches of a stream, of one size. Follows `MinibatchSource`, but hands its arrays out buffer by buffer."""
+class StreamedBatches(Source):
+    """Minibatches of a stream, of one size. Its arrays come buffer by buffer."""
 
     stream: Stream
-    batch_size: int
-    batching: str
+    batch_size: int = field()
+    batching: str = "epochs"
 
     def prepare(self, key: jax.Array) -> PyTree:
         """Shapes only: the arrays come from the feed."""
@@ -201,9 +201,12 @@ class StreamedBatches:
         batches = [jax.ShapeDtypeStruct((*axes, *shape), dtype) for shape, dtype in both]
         return {"first": jax.ShapeDtypeStruct((), np.int32), "batches": jax.tree.unflatten(pieces.treedef, batches)}
 
-    def chain_keys(self, num_chains: int, key: jax.Array) -> jax.Array:
-        """What tells chains apart in `plan`: their numbers. The randomness is on the host."""
+    def words(self, num_chains: int, words: np.ndarray) -> Any:
+        """The numbers of the chains: what is random is decided on the host."""
         return jnp.arange(num_chains)
+
+    def key(self, words: jax.Array) -> jax.Array:
+        return words
 
     plan_numbers = 2
 
@@ -216,14 +219,14 @@ class StreamedBatches:
 
     @property
     def most_steps(self) -> int:
-        """How many steps a buffer has room for."""
         return max(1, min(MOST_STEPS, self.stream.memory // (BUFFERS * self.batch_size * self.stream.pieces.row_bytes)))
 
-    def feed(self, key: jax.Array, num_chains: int, block_steps: int, num_steps: int) -> Feed:
+    def feed(self, arrays: PyTree, words: np.ndarray, num_chains: int, block_steps: int, num_steps: int) -> Buffers:
         """Buffers for a run, each of whole blocks."""
         blocks = min(self.most_steps // block_steps, -(-num_steps // block_steps))
         steps = max(1, blocks) * block_steps
-        return Feed(_Buffers(self, _words(key), num_chains, steps, -(-num_steps // steps)))
+        key = tuple(map(int, words))
+        return Buffers(_Buffers(self, key, num_chains, steps, -(-num_steps // steps)))
 
     @property
     def _treedef(self) -> Any:
@@ -241,8 +244,10 @@ class StreamedBatches:
         return hash(self._identity())
 
 
-class Feed:
+class Buffers(Feed):
     """The buffers of a run, one after the other; any step can be asked for."""
+
+    whole = False
 
     def __init__(self, buffers: _Buffers):
         grain = _grain()
@@ -251,6 +256,11 @@ class Feed:
         self._iterator = iter(grain.MapDataset.source(buffers).to_iter_dataset(options))
         self._number, self._next = -1, 0
         self._current: _Buffer | None = None
+        self._place: Callable[[PyTree], PyTree] = lambda arrays: arrays
+
+    def through(self, place: Callable[[PyTree], PyTree]) -> Feed:
+        self._place = place
+        return self
 
     def arrays(self, step: int, after: Any = None) -> PyTree:
         """The arrays that hold the minibatches of a step.
@@ -273,14 +283,11 @@ class Feed:
                 raise DataError(str(error)) from None  # without the frames and notes of the thread that met it
             self._number, self._next = number, number + 1
         assert self._current is not None
-        return self._current.arrays
+        return self._place(self._current.arrays)
 
     def room(self, step: int) -> int:
         """How many steps from `step` on the same arrays serve."""
         return self._buffers.steps - step % self._buffers.steps
-
-    def __enter__(self) -> Feed:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._iterator.close()
@@ -437,10 +444,6 @@ def _on_device(memory: Leaves, first: int, treedef: Any) -> PyTree:
         "first": jnp.int32(first),
         "batches": jax.tree.unflatten(treedef, [jax.device_put(leaf) for leaf in memory]),
     }
-
-
-def _words(key: jax.Array) -> tuple[int, ...]:
-    return tuple(int(word) for word in np.asarray(jax.random.key_data(key)).ravel())
 
 
 def _origin(where: Any, columns: Any) -> str:

@@ -186,8 +186,7 @@ def _terms(patient: Patient) -> Iterator[Finding]:
 def _unbiased(patient: Patient) -> Iterator[Finding]:
     """Mean of many minibatch gradients against the gradient of all the data, along random directions."""
     posterior = patient.posterior
-    known = posterior.data is not None and (not is_source(posterior.data) or hasattr(posterior.data, "all_rows"))
-    if not known:
+    if not posterior.has_all_rows:
         return
     full = ravel_pytree(jax.jit(lambda theta: gradients.full_gradient(posterior, theta))(patient.theta))[0]
     estimates = jax.jit(

@@ -125,7 +125,7 @@ def _slope(patient: Patient) -> tuple[Callable[[jax.Array], jax.Array], bool]:
     """(two estimates of the drift that share no minibatch, or twice the drift over all the data; whether it is the latter)."""
     posterior, space = patient.posterior, patient.space
     data = posterior.data
-    if data is None or not patient.has_noise or hasattr(data, "all_rows") or not is_source(data):
+    if data is None or not patient.has_noise or patient.posterior.has_all_rows:
 
         def exactly(flat: jax.Array) -> jax.Array:
             tree = patient.unravel(flat)

@@ -112,7 +112,7 @@ def _large_block(
     if program.keeps_draws:
         return Carry(state, None), Rows(phi, info)
     done = first + length
-    kept = (done % program.thin == 0) & (done <= end) & (done > burn_in) & program.samples(done)
+    kept = program.keeps(done, burn_in, end)
     row = jax.tree.map(lambda leaf: leaf[None], phi)
     return Carry(state, collect(program, carry.collected, row, kept[None])), Rows(None, info)
 

@@ -11,7 +11,6 @@ drawn in the step (`engine.large`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,10 +19,11 @@ import jax
 from inbounds.engine.keys import as_key
 from inbounds.engine.plain import Plain
 from inbounds.engine.platform import here
+from inbounds.schedules import Phased, Schedule
 from inbounds.trees import PyTree
 
 if TYPE_CHECKING:  # nothing that comes after the engine is imported by it
-    from inbounds.data.arrays import MinibatchSource
+    from inbounds.data.source import Source
     from inbounds.kernels._base import Kernel
     from inbounds.sampling.collect import Collector
     from inbounds.sampling.devices import Layout
@@ -57,9 +57,9 @@ class Keys(NamedTuple):
     noise: jax.Array
     batch: jax.Array
 
-    def typed(self, source: MinibatchSource) -> Keys:
-        """The keys as `jax.random` takes them; data from disk have the chains' numbers in the place of keys."""
-        return Keys(as_key(self.noise), self.batch if hasattr(source, "chain_keys") else as_key(self.batch))
+    def typed(self, source: Source) -> Keys:
+        """The keys as `jax.random` and the source take them."""
+        return Keys(as_key(self.noise), source.key(self.batch))
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Program:
     """Everything that the compiled chunk depends on but the values of arrays. Equal programs compile once."""
 
     kernel: Kernel
-    source: MinibatchSource
-    schedule: Callable[[jax.Array], jax.Array] | None
+    source: Source
+    schedule: Schedule | None
     collector: Collector | None
     num_chains: int
     thin: int
@@ -81,7 +81,7 @@ class Program:
 
     @property
     def block_steps(self) -> int:
-        most = getattr(self.source, "most_steps", 1_024)  # data from disk: a block's minibatches must fit in memory
+        most = self.source.most_steps or 1_024  # the minibatches of a block must be at hand
         if self.small:
             most = min(1_024, most, BLOCK_NUMBERS // self.noise_numbers, PLAN_NUMBERS // self.plan_numbers)
             steps = 2 ** int(math.log2(max(1, most)))
@@ -122,20 +122,17 @@ class Program:
 
     @property
     def plan_numbers(self) -> int:
-        """Numbers in the plan of one minibatch; a guess where the source does not say."""
-        return max(1, getattr(self.source, "plan_numbers", 1_024))
+        """Numbers in the plan of one minibatch."""
+        return max(1, self.source.plan_numbers)
 
     @property
     def keeps_draws(self) -> bool:
         return self.collector is None
 
-    @property
-    def has_phases(self) -> bool:
-        return hasattr(self.schedule, "keeps")
-
-    def samples(self, steps_done: Any) -> Any:
-        """Whether the draw after so many steps is in a sampling phase of the schedule; where it has none, all are."""
-        return self.schedule.keeps(steps_done - 1) if self.has_phases else True  # type: ignore[union-attr]
+    def keeps(self, steps_done: jax.Array, burn_in: jax.Array, end: jax.Array) -> jax.Array:
+        """Whether the draws after so many steps are kept, which `sampling.kept` decides likewise on the host."""
+        kept = (steps_done % self.thin == 0) & (steps_done <= end) & (steps_done > burn_in)
+        return kept & self.schedule.keeps(steps_done - 1) if isinstance(self.schedule, Phased) else kept
 
     @property
     def chunk_blocks(self) -> int:
@@ -143,7 +140,7 @@ class Program:
         width = self.dimension * self.num_chains if self.keeps_draws else self.num_chains
         rows = max(1, min(65_536, CHUNK_NUMBERS // width))
         # A source of few steps at a time: more would only make room for rows that never come.
-        most = min(rows * self.thin, getattr(self.source, "most_steps", rows * self.thin))
+        most = min(rows * self.thin, self.source.most_steps or rows * self.thin)
         if self.small:
             width = self.num_chains * max(self.noise_numbers, self.plan_numbers)
             most = min(most, max(NOISE_NUMBERS // width, WORTH_A_CALL), MOST_NOISE_NUMBERS // width)

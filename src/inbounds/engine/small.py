@@ -64,7 +64,7 @@ def small_chunk(
     collected = carry.collected
     if not program.keeps_draws:
         counts = (first + 1 + jnp.arange(program.chunk_rows)) * program.thin
-        kept = (counts <= start + count) & (counts > burn_in) & program.samples(counts)
+        kept = program.keeps(counts, burn_in, start + count)
         collected, rows = collect(program, collected, rows.moving, kept), Rows(None, rows.info)
     carry = Carry(state, collected)
     return carry, rows, finite_variables(program, carry)

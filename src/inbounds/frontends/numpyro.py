@@ -22,6 +22,7 @@ from numpyro import handlers
 from inbounds import transforms as tf
 from inbounds.contents import arguments_in_words
 from inbounds.data.columns import Columns, is_table
+from inbounds.data.source import Source
 from inbounds.frontends._numpyro_checks import (
     changing_with_rows,
     check_lengths,
@@ -137,13 +138,10 @@ def _sliced(posterior: NumPyroPosterior) -> NumPyroPosterior:
 
 
 @dataclass(frozen=True)
-class SeveralPlates:
+class SeveralPlates(Source):
     """Independent rows, with replacement, for every data plate: a source of minibatches `{plate: rows}`."""
 
     plates: tuple[DataPlate, ...]
-
-    def prepare(self, key: jax.Array) -> None:
-        return None
 
     def plan(self, key: jax.Array, steps: jax.Array) -> dict[str, jax.Array]:
         def rows(step: jax.Array) -> dict[str, jax.Array]:

@@ -144,4 +144,6 @@ def baoab(
         amplitude = amplitude_left((1 - keep**2) * temperature, of_noise)
         return underdamped(h, keep, amplitude, hessian, noise, scale, temperature)
 
-    return kernel_on_proxy("baoab", posterior, proxy_gradient, precondition, init, update, recursion=recursion)
+    return kernel_on_proxy(
+        "baoab", posterior, proxy_gradient, precondition, init, update, recursion=recursion, underdamped=True
+    )

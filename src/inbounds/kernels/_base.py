@@ -108,6 +108,7 @@ class Kernel:
         str, ...
     ] = ()  # those of `reports` that are vectors of the length of what moves; all others are numbers
     adapt_steps: int = 0  # steps during which the kernel still changes itself: draws before that are not kept
+    underdamped: bool = False  # whether it has velocities: then it swings along a direction before it forgets it
     recursion: OnGaussian | None = None  # what a step does to a Gaussian; None: not known
     temperature: Temperature = 1.0  # of the law that is sampled
     estimates_noise: bool = False  # whether it estimates the variance of minibatch gradients, to correct for it
@@ -430,6 +431,7 @@ def kernel_on_proxy(
     update: Update,
     independent_batches: bool | None = None,
     recursion: OnGaussian | None = None,
+    underdamped: bool = False,
 ) -> Kernel:
     """The kernel made of `init` and `update`, whose states have `phi`, `estimator` and `preconditioner`.
 
@@ -453,6 +455,7 @@ def kernel_on_proxy(
         preconditioner=precondition,
         data_version=getattr(proxy_gradient.estimator, "data_version", None),
         recursion=recursion,
+        underdamped=underdamped,
     )
 
 

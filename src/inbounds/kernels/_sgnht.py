@@ -143,7 +143,7 @@ def sgnht(
     # The thermostat takes gradient noise for white.
     return kernel_on_proxy(
         "sgnht", posterior, proxy_gradient, precondition, init, update, independent_batches=True,
-        recursion=recursion,
+        recursion=recursion, underdamped=True,
     )  # fmt: skip
 
 

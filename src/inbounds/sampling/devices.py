@@ -19,7 +19,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inbounds.data.arrays import MinibatchSource, check_batch, is_source, is_stream, source_for
+from inbounds.data.arrays import check_batch, is_source, is_stream, source_for
+from inbounds.data.source import Source
 from inbounds.data.spread import AXIS as DATA
 from inbounds.data.spread import SpreadRows, own_places
 from inbounds.engine import Plain, normal_like, on
@@ -163,7 +164,7 @@ class Layout:
                 "likelihood as an ib.Posterior."
             )
 
-    def source(self, posterior: Posterior, batch_size: int | None, batching: str, theta: PyTree) -> MinibatchSource:
+    def source(self, posterior: Posterior, batch_size: int | None, batching: str, theta: PyTree) -> Source:
         """Where minibatches come from: every device's own rows, or the usual source where data are not divided.
 
         Args:

@@ -11,6 +11,7 @@ import numpy as np
 
 from inbounds.contents import in_words, is_whole, shapes_in_words
 from inbounds.engine.program import Program
+from inbounds.sampling.step_sizes import StepSizes
 from inbounds.trees import PyTree
 
 PROBES = (0, 1, 10, 100, 1_000, 10_000, 100_000)  # steps at which schedules are compared
@@ -19,7 +20,7 @@ LATER = ("priors", "arguments of the model")  # that runs of earlier versions di
 
 
 def fingerprint(
-    program: Program, *, state: Any, phi: PyTree, step_size: Any, init: Any, **settings: Any
+    program: Program, *, state: Any, phi: PyTree, step_sizes: StepSizes, init: Any, **settings: Any
 ) -> dict[str, Any]:
     """Texts and numbers that say what decides the draws, by name: all but the code of the model.
 
@@ -30,7 +31,7 @@ def fingerprint(
         program: what is run.
         state: of the kernel; a kernel that keeps something else than it did cannot go on from what it kept then.
         phi: shapes of phi of one chain.
-        step_size: numbers, or the schedule.
+        step_sizes: of every step.
         init: where the chains start, as the user said it.
         settings: further numbers and texts, such as the seed.
     """
@@ -46,7 +47,7 @@ def fingerprint(
         "gradient": in_words(kernel.options.get("gradient", kernel.estimator)),
         "transforms": ", ".join(str(getattr(t, "name", t)) for t in kernel.space.leaves()),
         "variables": shapes_in_words(phi),
-        "step_size": _step_size(step_size),
+        "step_size": _in_numbers(step_sizes),
         **kernel.posterior.fingerprint(),
         "init": in_words(init),
         "collect": in_words(program.collector),
@@ -80,9 +81,10 @@ def _metric(metric: Any) -> str:
     return "None" if metric is None else f"{type(metric).__name__}({shapes_in_words(metric)})"
 
 
-def _step_size(step_size: Any) -> Any:
-    if not callable(step_size):
-        return np.asarray(step_size, float).tolist()
-    sizes = [float(f"{float(step_size(jnp.asarray(step, jnp.int32))):.6g}") for step in PROBES]
+def _in_numbers(step_sizes: StepSizes) -> Any:
+    schedule = step_sizes.schedule
+    if schedule is None:
+        return np.asarray(step_sizes.numbers, float).tolist()
+    sizes = [float(f"{float(schedule(jnp.asarray(step, jnp.int32))):.6g}") for step in PROBES]
     # Beyond the end of the run it may be anything. As text, since NaN is not equal to itself, and JSON does not have it.
     return [size if np.isfinite(size) else str(size) for size in sizes]

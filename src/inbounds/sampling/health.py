@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import numpy as np
+
+from inbounds.engine.program import Carry, Rows
+from inbounds.trees import PyTree, variable_name
 
 if TYPE_CHECKING:
     from inbounds.sampling.draws import Draws
@@ -35,6 +41,60 @@ class NonFiniteError(RuntimeError):
         self.variable = variable
         self.chain = chain
         self.step = step
+
+
+class Place(NamedTuple):
+    """Where a chain left the finite numbers first."""
+
+    variable: str
+    chain: int
+    step: int
+    last_good: Carry  # after the step before
+    finite: PyTree  # after the step: tree like phi, whether each chain is
+
+
+def locate(
+    chunk: Callable[[Carry, int, int, int], tuple[Carry, Rows, PyTree]],
+    before: Carry,
+    start: int,
+    length: int,
+    num_steps: int,
+) -> Place:
+    """Go block by block, then by bisection, to the step after which something is not finite.
+
+    Args:
+        chunk: what runs (carry, start, blocks, end).
+        before: the last carry that is known to be finite, after `start` steps.
+        start: how many steps those were.
+        length: of a block.
+        num_steps: of the run.
+    """
+    while True:
+        carry, _, finite = chunk(before, start, 1, num_steps)
+        if not all_finite(finite):
+            break
+        before, start = carry, start + length
+    low, high = 0, length  # finite after `low` steps, not after `high`
+    while high - low > 1:
+        middle = (low + high) // 2
+        _, _, finite = chunk(before, start, 1, start + middle)
+        low, high = (middle, high) if all_finite(finite) else (low, middle)
+    last_good, _, _ = chunk(before, start, 1, start + low)
+    _, _, finite = chunk(before, start, 1, start + high)
+    return Place(*_first_bad(finite), start + high, last_good, finite)
+
+
+def all_finite(finite: PyTree) -> bool:
+    """Whether all variables of all chains are."""
+    return all(np.asarray(leaf).all() for leaf in jax.tree.leaves(finite))
+
+
+def _first_bad(finite: PyTree) -> tuple[str, int]:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(finite):
+        bad = np.flatnonzero(~np.asarray(leaf))
+        if bad.size:
+            return variable_name(path), int(bad[0])
+    raise AssertionError("every variable is finite")
 
 
 def explain(

@@ -18,7 +18,6 @@ import numpy as np
 from jax import lax
 
 from inbounds import trees
-from inbounds.data.arrays import Epochs, Held, Sweeps
 from inbounds.engine.program import Keys, Program
 from inbounds.kernels._temperature import in_steps
 from inbounds.precision import in_double
@@ -130,7 +129,7 @@ def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
         return "the chains have temperatures of their own"
     if kernel.recursion is None:
         return f"nothing is known of what {kernel.name} does to a Gaussian"
-    if not isinstance(feed, Held):
+    if not feed.whole:
         return "the data are read from disk as a stream"
     if not kernel.one_temperature > 0:
         return "at temperature 0 there is no law to compare with"
@@ -138,7 +137,7 @@ def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
         return (
             f"that takes a matrix of {dimension:,} x {dimension:,} numbers, and at most {DENSE} x {DENSE} are looked at"
         )
-    rows = max((leaf.shape[0] for leaf in jax.tree.leaves(_batch_shapes(program)) if leaf.shape), default=1)
+    rows = program.source.batch_size or 1
     most = max(SHARE * draws.num_steps * draws.num_chains, CHEAP / (rows * dimension))
     for effort in EFFORTS:
         if "clamped" in kernel.reports:  # with fewer gradients than dimensions chance alone correlates them
@@ -146,11 +145,6 @@ def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
         if effort.evaluations(dimension) <= most:
             return effort
     return "the run is too short for its dimension: that would take as long as many of its steps"
-
-
-def _batch_shapes(program: Program) -> PyTree:
-    size = getattr(program.source, "batch_size", None)
-    return None if size is None else jax.ShapeDtypeStruct((size,), np.float32)
 
 
 def _measure(program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effort, linear: Linear | None) -> Local:
@@ -256,7 +250,7 @@ def _look(
         phi = trees.cut_like(like, flat)
         theta = kernel.space.evaluation_point(phi)
         # Far from the run's own, and an epoch apart: minibatches of one epoch share no rows.
-        plan = source.plan(key, (2**30 + _batches_per_epoch(program) * number)[None])
+        plan = source.plan(key, (2**30 + source.batches * number)[None])
         batch = source.fetch(arrays, jax.tree.map(lambda leaf: leaf[0], plan))
         estimator, adapted = jax.tree.map(lambda leaf: leaf[chain], inner)
         gradient, _ = kernel.estimator.estimate(estimator, theta, batch, False)
@@ -270,11 +264,6 @@ def _look(
 
 def _flat(tree: PyTree) -> jax.Array:
     return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
-
-
-def _batches_per_epoch(program: Program) -> int:
-    source = program.source
-    return source.batches if isinstance(source, Epochs) else 1
 
 
 # -- what follows -------------------------------------------------------------------------------------------------
@@ -358,7 +347,7 @@ def _sd_errors(covariance: np.ndarray, hessian: np.ndarray, kernel: Any, factor:
 
 def _noisier_than_the_kernel(program: Program, names: list[str], found: Local, step_size: float) -> list[Note]:
     """Where no Gaussian is like the posterior: noise of the gradients beyond what the kernel injects is too much for any law."""
-    if _batches_per_epoch(program) > 1:
+    if program.source.batches > 1:
         return []
     ratio = step_size * found.scale * np.diag(found.noise) / (2 * (program.kernel.one_temperature or 1.0))
     wrong = ratio > 1
@@ -415,16 +404,16 @@ def _left_by_epochs(
 
     In the principal axes, where the chain forgets at a rate of its own along each.
     """
-    epoch = _batches_per_epoch(program)
+    epoch = program.source.batches
     if epoch == 1:
         return noise
     root = np.sqrt(scale)
     curvatures, axes = np.linalg.eigh(root[:, None] * hessian * root)
     rates = step_size * curvatures
-    if program.kernel.name in ("baoab", "sgnht"):  # they turn round before they forget
+    if program.kernel.underdamped:
         rates = np.sqrt(2 * rates)
     together = (rates[:, None] + rates) / 2
-    share = _left_by_sweeps(together, epoch) if isinstance(program.source, Sweeps) else _share_left(together * epoch)
+    share = _left_by_sweeps(together, epoch) if program.source.cycle > 1 else _share_left(together * epoch)
     inside = axes.T @ (root[:, None] * noise * root) @ axes * share
     result: np.ndarray = (axes @ inside @ axes.T) / root[:, None] / root
     return result

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,14 +9,13 @@ import numpy as np
 
 from inbounds.engine.program import Program, Rows
 from inbounds.kernels import Kernel
-from inbounds.sampling.conversions import in_tiles, phi_of
+from inbounds.sampling.conversions import phi_of
 from inbounds.sampling.draws import Draws
+from inbounds.sampling.kept import Counts, KeptSteps, as_array
+from inbounds.sampling.step_sizes import StepSizes
 from inbounds.trees import PyTree
 
 UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it
-
-# Whole numbers, one per draw: written out, those of a long run of a small model would cost as much as its draws.
-Counts = range | np.ndarray
 
 
 class Record:
@@ -26,16 +23,14 @@ class Record:
 
     Args:
         program: what is run.
-        burn_in: first steps whose draws are not kept.
-        step_size: one number, one a chain, or the schedule.
-        num_steps: of the whole run.
+        kept: which draws are kept.
+        step_sizes: of every step.
     """
 
-    def __init__(self, program: Program, burn_in: int, step_size: Any, num_steps: int):
+    def __init__(self, program: Program, kept: KeptSteps, step_sizes: StepSizes):
         self.program = program
-        self.burn_in = burn_in
-        self.step_size = step_size
-        self.num_steps = num_steps
+        self.kept_steps = kept
+        self.step_sizes = step_sizes
         self.rows: Rows | None = None  # room for all of them, of which the first `num_draws` are there
         self.counts: list[Counts] = []  # steps done at each kept draw
         self.kept = 0
@@ -56,18 +51,9 @@ class Record:
 
     def add(self, rows: Rows, start: int, end: int) -> None:
         """Keep what belongs to the steps from `start` to `end`, burn-in left out."""
-        thin = self.program.thin
-        first, last = start // thin, end // thin
-        skip = max(0, self.burn_in // thin - first)
-        counts: Counts = range((first + skip + 1) * thin, last * thin + 1, thin)
-        part: Any = slice(skip, last - first)
-        if self.program.has_phases:
-            sampled = np.asarray(self.program.samples(as_array(counts)))
-            if not sampled.all():
-                part, counts = np.flatnonzero(sampled) + skip, as_array(counts)[sampled]
-        if not len(counts):
-            return
-        self.keep(jax.tree.map(lambda leaf: np.asarray(leaf)[part], rows), counts)
+        part, counts = self.kept_steps.between(start, end)
+        if len(counts):
+            self.keep(jax.tree.map(lambda leaf: np.asarray(leaf)[part], rows), counts)
 
     def keep(self, rows: Rows, counts: Counts) -> None:
         """Put kept rows, axes (row, chain), where they belong.
@@ -84,12 +70,7 @@ class Record:
 
     def _room(self, like: Rows) -> Rows:
         """Arrays for all the draws that the run will keep."""
-        thin, at_once = self.program.thin, 2**20  # counts that a schedule is asked about
-        counts = range((self.burn_in // thin + 1) * thin, self.num_steps + 1, thin)
-        draws = len(counts)
-        if self.program.has_phases:
-            parts = (as_array(counts[i : i + at_once]) for i in range(0, draws, at_once))
-            draws = sum(int(np.count_nonzero(self.program.samples(part))) for part in parts)
+        draws = self.kept_steps.number()
         try:
             result: Rows = jax.tree.map(lambda leaf: np.empty((draws, *leaf.shape[1:]), leaf.dtype), like)
             return result
@@ -154,7 +135,7 @@ class Record:
             kernel=self.program.kernel,
             state=state,
             num_steps=num_steps,
-            burn_in=self.burn_in,
+            burn_in=self.kept_steps.burn_in,
             thin=self.program.thin,
             seconds=seconds,
             stored_theta=theta,
@@ -166,9 +147,8 @@ class Record:
             kernel, none = self.program.kernel, np.zeros((chains, 0))
             vector = np.zeros((chains, 0, self.program.dimension))
             return {name: vector if name in kernel.vectors else none for name in reported(kernel)}
-        return statistics(rows, (chains, self.num_draws)) | {
-            "step_size": step_sizes(self.step_size, self.counts, chains)
-        }
+        sizes = self.step_sizes.of_draws(self.counts, chains)
+        return statistics(rows, (chains, self.num_draws)) | {"step_size": sizes}
 
 
 def reported(kernel: Kernel) -> tuple[str, ...]:
@@ -176,30 +156,7 @@ def reported(kernel: Kernel) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*UNREPORTED, "step_size", *kernel.reports)))
 
 
-def as_array(counts: Counts) -> np.ndarray:
-    """Written out after all, where a schedule is asked about them."""
-    return np.arange(counts.start, counts.stop, counts.step) if isinstance(counts, range) else counts
-
-
 def statistics(rows: Rows, shape: tuple[int, int]) -> dict[str, np.ndarray]:
     """What is known of each draw by name, axes (chain, draw): what the kernel reports, and `UNREPORTED` for the rest."""
     missing = {name: np.broadcast_to(value, shape) for name, value in UNREPORTED.items()}
     return missing | {name: np.asarray(values) for name, values in rows.info.items()}
-
-
-def step_sizes(
-    step_size: Callable[..., Any] | np.ndarray, counts: Sequence[Counts], chains: int, first: int = 0
-) -> np.ndarray:
-    """Step sizes, axes (chain, draw), of draws made after so many steps."""
-    if callable(step_size):
-        steps = np.concatenate([as_array(some) for some in counts]).astype(np.int32)
-        sizes = in_tiles(partial(_scheduled, step_size), steps[None], first)
-    else:
-        sizes = np.reshape(step_size, (-1, 1))
-    return np.broadcast_to(sizes, (chains, sum(map(len, counts))))
-
-
-@partial(jax.jit, static_argnums=0)
-def _scheduled(schedule: Callable[..., Any], counts: jax.Array) -> jax.Array:
-    result: jax.Array = jax.vmap(jax.vmap(schedule))(counts - 1)
-    return result

@@ -34,9 +34,11 @@ from inbounds.engine.program import Program, Rows
 from inbounds.sampling.conversions import phi_of, theta_of
 from inbounds.sampling.draws import Draws
 from inbounds.sampling.fingerprint import differences
+from inbounds.sampling.kept import Counts, KeptSteps
 from inbounds.sampling.lock import NAME as LOCK
 from inbounds.sampling.lock import hold, local_folder
-from inbounds.sampling.record import Counts, Record, reported, statistics, step_sizes
+from inbounds.sampling.record import Record, reported, statistics
+from inbounds.sampling.step_sizes import StepSizes
 from inbounds.sampling.to_arviz import array_names
 from inbounds.trees import PyTree, variable_name
 
@@ -133,9 +135,8 @@ class StoredRecord(Record):
     def __init__(
         self,
         program: Program,
-        burn_in: int,
-        step_size: Any,
-        num_steps: int,
+        kept: KeptSteps,
+        step_sizes: StepSizes,
         url: str | os.PathLike[str],
         fingerprint: dict[str, Any],
         phi: PyTree,
@@ -144,7 +145,7 @@ class StoredRecord(Record):
         checkpoints: bool,
         held: contextlib.ExitStack,
     ):
-        super().__init__(program, burn_in, step_size, num_steps)
+        super().__init__(program, kept, step_sizes)
         self.store = _Store(os.fspath(url))
         self.place = f"the store {self.store.url}"
         self.waiting: list[tuple[Rows, Counts]] = []
@@ -197,7 +198,8 @@ class StoredRecord(Record):
         counts = [counts for _, counts in self.waiting]
         if self.writes:
             rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(rows for rows, _ in self.waiting))
-            columns = self.layout.columns(rows, counts, self.written, self.step_size)
+            sizes = self.step_sizes.of_draws(counts, self.program.num_chains, self.written)
+            columns = self.layout.columns(rows, counts, self.written, sizes)
             with _refusing_damage(self.store.url):
                 self.store.write(columns, self.written)
         self.waiting = []  # only now, so that an error loses nothing that waits
@@ -289,8 +291,8 @@ class _Layout:
                 chunk[axis] = max(1, int(chunk[axis] / excess))
         return tuple(max(1, length) for length in chunk)
 
-    def columns(self, rows: Rows, counts: list[Counts], first: int, step_size: Any) -> dict[str, np.ndarray]:
-        """Arrays (chain, draw, ...) by path, of rows that begin at draw number `first`."""
+    def columns(self, rows: Rows, counts: list[Counts], first: int, sizes: np.ndarray) -> dict[str, np.ndarray]:
+        """Arrays (chain, draw, ...) by path, of rows that begin at draw number `first` and were made with these step sizes."""
         rows = jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), rows)
         columns: dict[str, np.ndarray] = {}
         stats = statistics(rows, (self.program.num_chains, sum(map(len, counts))))
@@ -302,7 +304,7 @@ class _Layout:
             for name, leaf in zip(self.names, jax.tree.leaves(phi), strict=True):
                 if f"unconstrained_posterior/{name}" in self.arrays:
                     columns[f"unconstrained_posterior/{name}"] = leaf
-        stats["step_size"] = step_sizes(step_size, counts, self.program.num_chains, first)
+        stats["step_size"] = sizes
         return columns | {f"sample_stats/{name}": value for name, value in stats.items()}
 
 

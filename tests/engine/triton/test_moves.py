@@ -17,7 +17,7 @@ from inbounds.engine.program import Program
 from inbounds.engine.triton import moves
 from inbounds.engine.triton.moves import Fused, normals
 from inbounds.models.factors import FactorModel
-from inbounds.sampling import driver
+from inbounds.sampling import run as runs
 
 pytest.importorskip("jax.experimental.pallas.triton", reason="this JAX has no Triton")
 pytestmark = [
@@ -328,7 +328,7 @@ def test_a_model_that_cannot_be_compiled_is_left_to_xla(gpu, interpreted, monkey
 
 def test_errors_later_in_a_run_are_errors(gpu, interpreted, monkeypatch):
     """And no reason to go on with other noise."""
-    chunk_runner, chunks = driver.chunk_runner, []
+    chunk_runner, chunks = runs.chunk_runner, []
 
     def fails_the_second_time(program):
         chunks.append(program)
@@ -336,7 +336,7 @@ def test_errors_later_in_a_run_are_errors(gpu, interpreted, monkeypatch):
             raise RuntimeError("out of memory")
         return chunk_runner(program)
 
-    monkeypatch.setattr(driver, "chunk_runner", fails_the_second_time)
+    monkeypatch.setattr(runs, "chunk_runner", fails_the_second_time)
     with pytest.raises(RuntimeError, match="out of memory"):
         run(30, chunk_steps=10)
 

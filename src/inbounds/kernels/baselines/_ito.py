@@ -116,4 +116,4 @@ def ito(
 
 def range_of(transform: Any) -> float:
     """|phi| beyond which the transform has reached its bound in double precision: 700 for exponential tails."""
-    return 1e15 if transform.name in ("arctan", "softsign", "identity") else 700.0
+    return 1e15 if isinstance(transform, tf.Arctan | tf.Softsign | tf.Identity) else 700.0
