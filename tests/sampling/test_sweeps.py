@@ -14,10 +14,11 @@ ROWS, BATCH = 1_000, 25
 EPOCH = ROWS // BATCH
 
 
-def regression(correlation):
+def regression(correlation, noise=1.0):
+    """(posterior, Hessian, mode) of a model that takes the noise of the response for 1: beyond that the gradient's noise is larger."""
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(ROWS, 2)) @ np.linalg.cholesky([[1, correlation], [correlation, 1]]).T).astype(np.float32)
-    y = (x @ [1.0, -0.5] + rng.normal(size=ROWS)).astype(np.float32)
+    y = (x @ [1.0, -0.5] + noise * rng.normal(size=ROWS)).astype(np.float32)
     posterior = ib.Posterior(
         {"w": dist.Normal(0.0, 1e3).expand([2])},
         lambda theta, batch: -0.5 * jnp.square(batch["y"] - batch["x"] @ theta["w"]),
@@ -27,25 +28,34 @@ def regression(correlation):
     return posterior, hessian, np.linalg.solve(hessian, x.T.astype(float) @ y)
 
 
-def variances(correlation, length, order):
+def variances(correlation, length, order, noise=1.0):
     """Of Leimkuhler-Matthews over the exact ones, less 1, by the linear recursion of every minibatch.
 
     Args:
         correlation: of the features.
         length: steps in a sweep times step size times the largest curvature.
-        order: "sweeps, ends", "sweeps, all steps", or "independent".
+        order: "sweeps, ends", "sweeps, all steps"; "independent", "corrected", or "corrected in a metric", where they are independent, too.
+        noise: of the response.
     """
-    posterior, hessian, mode = regression(correlation)
-    data = jax.tree.map(lambda leaf: leaf.astype(float).reshape(EPOCH, BATCH, *leaf.shape[1:]), posterior.data)
-    eps = length / (2 * EPOCH) / np.linalg.eigvalsh(hessian)[-1]
+    posterior, hessian, mode = regression(correlation, noise)
+    x, y = (leaf.astype(float).reshape(EPOCH, BATCH, *leaf.shape[1:]) for leaf in map(posterior.data.get, "xy"))
+    pushes = EPOCH * np.einsum("bni,bn->bi", x, y - x @ mode)
+    factor = joint_map(hessian, pushes) if order == "corrected in a metric" else np.eye(2)
+    x, pushes, curvature = x @ factor, pushes @ factor, factor.T @ hessian @ factor
+    eps = length / (2 * EPOCH) / np.linalg.eigvalsh(curvature)[-1]
     root, eye, none = np.sqrt(eps / 2), np.eye(2), np.zeros((2, 2))
-    added, read_out = np.diag([0.0, 0, 1, 1]), np.hstack([eye, root * eye])
+    amplitude = 2 * root * eye
+    if order.startswith("corrected"):
+        metric = ib.metrics.Dense({"w": mode}, factor, np.linalg.inv(factor)) if order.endswith("metric") else None
+        kernel = ib.leimkuhler_matthews(posterior, metric=metric, noise_correction=True)
+        step = kernel.recursion(eps, curvature, pushes.T @ pushes / EPOCH, np.ones(2)).transition
+        amplitude = step[:2, 2:] + eps * root * curvature
+    added, read_out = np.diag([0.0, 0, 1, 1]), factor @ np.hstack([eye, root * eye])
     maps = []
-    for x, y in zip(data["x"], data["y"], strict=True):
-        pull = eps * EPOCH * x.T @ x
-        step = np.block([[eye - pull, 2 * root * eye - root * pull], [none, none]])
-        maps.append((step, np.r_[eps * EPOCH * x.T @ (y - x @ mode), 0, 0]))
-    if order == "independent":
+    for rows, push in zip(x, pushes, strict=True):
+        pull = eps * EPOCH * rows.T @ rows
+        maps.append((np.block([[eye - pull, amplitude - root * pull], [none, none]]), np.r_[eps * push, 0, 0]))
+    if not order.startswith("sweeps"):
         both = np.mean([np.kron(step, step) for step, _ in maps], axis=0)
         total = added + np.mean([np.outer(push, push) for _, push in maps], axis=0)
         found = [np.linalg.solve(np.eye(16) - both, total.ravel()).reshape(4, 4)]
@@ -63,6 +73,37 @@ def variances(correlation, length, order):
         found = found[-1:] if order == "sweeps, ends" else found
     got = np.mean([np.diag(read_out @ c @ read_out.T) for c in found], axis=0)
     return got / np.diag(np.linalg.inv(hessian)) - 1
+
+
+def joint_map(hessian, gradients):
+    """L, in which the Hessian is the identity and the covariance of these gradients diagonal."""
+    values, vectors = np.linalg.eigh(hessian)
+    white = vectors / np.sqrt(values)
+    return white @ np.linalg.eigh(white.T @ gradients.T @ gradients @ white)[1]
+
+
+@pytest.mark.parametrize(
+    ("correlation", "expected"),
+    [
+        (0.0, {"sweeps, ends": 0.002, "sweeps, all steps": 0.079, "independent": 1.57, "corrected": 0.57}),
+        (0.5, {"sweeps, ends": 0.001, "sweeps, all steps": 0.028, "independent": 0.80, "corrected": -0.22}),
+        (0.9, {"sweeps, ends": -0.000, "sweeps, all steps": 0.004, "independent": 0.14, "corrected": -0.55}),
+    ],
+)
+def test_where_noise_is_beyond_correction_draws_at_the_ends_of_sweeps_are_right(correlation, expected):
+    """The largest error of a variance: the noise is 16 times what the model says, a sweep as long as half the time of forgetting."""
+    for order, error in (expected | {"corrected in a metric": 0.70}).items():
+        found = variances(correlation, 0.5, order, noise=4.0)
+        assert found[np.argmax(np.abs(found))] == pytest.approx(error, abs=0.001 if abs(error) < 0.01 else 0.02), order
+
+
+def test_where_noise_can_be_corrected_in_a_metric_that_is_better_than_long_sweeps():
+    """From where a sweep is half as long as the time of forgetting."""
+    for length, factor in ((0.5, 1.0), (1.0, 1.5), (2.0, 2.5), (3.0, 4.0)):
+        ends, left = (
+            np.max(np.abs(variances(0.0, length, order))) for order in ("sweeps, ends", "corrected in a metric")
+        )
+        assert ends > factor * left, length
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
