@@ -59,6 +59,20 @@ def test_one_pass_over_data_on_disk_is_enough_for_its_gradient_and_hessian_and_f
     np.testing.assert_allclose(found.full["b"], expected.full["b"], rtol=1e-6)
     np.testing.assert_allclose(found.values, expected.values, rtol=1e-6)
     np.testing.assert_allclose(metric.factor @ metric.factor.T, -np.linalg.inv(found.values - np.eye(3)), rtol=1e-5)
+    # And a run goes through it: the noise is next to nothing, so that rows from the disk and rows at hand make the same chain.
+    runs = [
+        ib.sample(
+            ib.leimkuhler_matthews(p, metric=metric, gradient=estimator),
+            0.3,
+            90,
+            batch_size=500,
+            init=theta,
+            progress=False,
+        )
+        for p, estimator in ((posterior, found), (held, expected))
+    ]
+    apart = np.abs(np.asarray(runs[0].theta["b"]) - runs[1].theta["b"]) / runs[1].theta["b"].std(axis=(0, 1))
+    assert apart.max() < 0.05
 
 
 @pytest.mark.parametrize(("condition", "error"), [(1e2, 1e-3), (1e8, 1e-2)])
