@@ -124,10 +124,10 @@ def baoab(
         injected = injected_noise(
             lambda m: (1 - keep**2) * temperature, lambda m: taken(h, keep) * m, scale, state.variance, like=state.phi
         )
-        velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, state.velocity, unit, state.drift)
-        phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, state.phi, unit, velocity)
-        velocity = jax.tree.map(lambda v, a, z: keep * v + a * z, velocity, injected.amplitude, noise)
-        phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, phi, unit, velocity)
+        kicked = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, state.velocity, unit, state.drift)
+        velocity = jax.tree.map(lambda v, a, z: keep * v + a * z, kicked, injected.amplitude, noise)
+        # Both half drifts in one addition to phi: each rounds it, and what rounding adds stays for as long as friction is low.
+        phi = jax.tree.map(lambda p, u, v, w: p + h / 2 * u * (v + w), state.phi, unit, kicked, velocity)
         make_drift, variance_at, estimator = proxy_gradient(state.estimator, phi, minibatch)
         drift = make_drift()
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, velocity, unit, drift)

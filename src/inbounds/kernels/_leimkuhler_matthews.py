@@ -138,8 +138,9 @@ def leimkuhler_matthews(
         if calms:
             moved = jax.tree.map(lambda a, s: a + step_size * s, injected.amplitude, spread)
             injected = injected._replace(amplitude=moved)
+        # One addition to y: where a drift is less than the next float is away, the noise still carries it.
         phi = jax.tree.map(
-            lambda y, g, a, k, s, z: y + step_size * g + a * k + s * z,
+            lambda y, g, a, k, s, z: y + (step_size * g + a * k + s * z),
             base, scaled(scale, drift), injected.amplitude, state.kick, spread, noise,
         )  # fmt: skip
 

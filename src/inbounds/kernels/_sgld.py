@@ -109,8 +109,9 @@ def sgld(
             variance_at(state.phi),
             like=state.phi,
         )
+        # One addition to phi: where a drift is less than the next float is away, the noise still carries it.
         phi = jax.tree.map(
-            lambda p, g, a, z: p + step_size * g + a * z, state.phi, scaled(scale, drift), injected.amplitude, noise
+            lambda p, g, a, z: p + (step_size * g + a * z), state.phi, scaled(scale, drift), injected.amplitude, noise
         )
 
         def make_info() -> Info:

@@ -113,17 +113,17 @@ def sgnht(
             excess = trees.mean(jax.tree.map(jnp.square, v)) - temperature
             return xi + h / 2 * excess / thermal_mass
 
-        velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, state.velocity, unit, state.drift)
-        phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, state.phi, unit, velocity)
-        xi = heat(state.friction, velocity)
+        kicked = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, state.velocity, unit, state.drift)
+        xi = heat(state.friction, kicked)
         keep = jnp.exp(-xi * h)
         # (1 - e^{-2 xi h}) / (2 xi) is 2h (1 - ...) at xi = 0, where the quotient is 0/0; xi may be negative.
         safe = jnp.where(jnp.abs(xi) * h < 1e-4, jnp.ones_like(xi), xi)
         width = jnp.where(jnp.abs(xi) * h < 1e-4, h * (1 - xi * h), -jnp.expm1(-2 * safe * h) / (2 * safe))
         amplitude = jnp.sqrt(2 * friction * temperature * width)
-        velocity = jax.tree.map(lambda v, z: keep * v + amplitude * z, velocity, noise)
+        velocity = jax.tree.map(lambda v, z: keep * v + amplitude * z, kicked, noise)
         xi = heat(xi, velocity)
-        phi = jax.tree.map(lambda p, u, v: p + h / 2 * u * v, phi, unit, velocity)
+        # Both half drifts in one addition to phi: each rounds it, and what rounding adds stays for as long as friction is low.
+        phi = jax.tree.map(lambda p, u, v, w: p + h / 2 * u * (v + w), state.phi, unit, kicked, velocity)
         make_drift, _, estimator = proxy_gradient(state.estimator, phi, minibatch)
         drift = make_drift()
         velocity = jax.tree.map(lambda v, u, g: v + h / 2 * u * g, velocity, unit, drift)
