@@ -14,7 +14,7 @@ import numpy as np
 
 from inbounds.precision import in_double
 
-__all__ = ["Array", "JaxFunction", "Key", "arrays_in", "evaluated", "frozen", "has_scan", "with_inputs"]
+__all__ = ["Array", "JaxFunction", "Key", "arrays_in", "evaluated", "folded", "frozen", "has_scan", "with_inputs"]
 
 
 Key = tuple[tuple[int, ...], str, bytes]
@@ -45,9 +45,16 @@ class JaxFunction:
 
     def __init__(self, inputs: Mapping[Any, Any], outputs: Mapping[str, Any], rows: Sequence[Any] = ()):
         from pytensor.graph.fg import FunctionGraph
+        from pytensor.graph.utils import MissingInputError
 
         self.inputs, self.outputs, self.rows = tuple(inputs), tuple(outputs), tuple(rows)
-        self._graph = FunctionGraph(list(inputs.values()), list(outputs.values()), clone=True)
+        try:
+            self._graph = FunctionGraph(list(inputs.values()), list(outputs.values()), clone=True)
+        except MissingInputError as error:
+            raise ValueError(
+                f"The model reads what has no value ({str(error.args[0]).splitlines()[0][:200]}). A pm.Simulator has no density; anything else "
+                "must be a constant, a pm.Data or a variable of the model."
+            ) from error
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _rewriter().rewrite(self._graph)
@@ -134,14 +141,30 @@ def evaluated(graphs: Sequence[Any]) -> list[np.ndarray]:
         return [np.asarray(value) for value in JaxFunction({}, outputs)({}).values()]
 
 
-def frozen(graphs: Sequence[Any]) -> list[Any]:
-    """Graphs with constants in the place of shared variables."""
+def frozen(graphs: Sequence[Any], replacements: Mapping[Any, Any] | None = None) -> list[Any]:
+    """Graphs with constants in the place of shared variables, and with other arrays in the place of some."""
     import pytensor.tensor as pt
     from pytensor.compile import SharedVariable
     from pytensor.graph.traversal import ancestors
+    from pytensor.tensor import TensorVariable
 
-    shared = {node for node in ancestors(list(graphs)) if isinstance(node, SharedVariable)}
-    return with_inputs(graphs, {node: pt.constant(node.get_value(), name=node.name) for node in shared})
+    shared = {
+        node
+        for node in ancestors(list(graphs))
+        if isinstance(node, SharedVariable) and isinstance(node, TensorVariable)
+    }
+    values = {node: pt.constant(node.get_value(), name=node.name) for node in shared}
+    return with_inputs(graphs, values | dict(replacements or {}), _with_lengths)
+
+
+def folded(graphs: Sequence[Any]) -> list[Any]:
+    """Graphs in which what depends on constants alone is a constant: it is computed once, in double precision."""
+    from pytensor.graph.fg import FunctionGraph
+    from pytensor.tensor.rewriting.basic import topo_constant_folding
+
+    graph = FunctionGraph(outputs=list(graphs), clone=False)
+    topo_constant_folding.rewrite(graph)
+    return list(graph.outputs)
 
 
 def with_inputs(graphs: Sequence[Any], replacements: Mapping[Any, Any], adapt: Adapt | None = None) -> list[Any]:
@@ -198,6 +221,19 @@ def _jax_of_pytensor() -> Callable[..., Any]:
     jax.config.update("jax_enable_x64", before[0])
     compiler: Callable[..., Any] = jax_funcify
     return compiler
+
+
+def _with_lengths(node: Any, given: list[Any]) -> list[Any]:
+    """The inputs of an operation, with the lengths that its array has where it was written for another array."""
+    import pytensor.tensor as pt
+    from pytensor.tensor.basic import Alloc
+
+    if not isinstance(node.op, Alloc):
+        return given
+    array, *target = given
+    offset = len(target) - array.ndim
+    known = {offset + axis: size for axis, size in enumerate(array.type.shape) if size not in (None, 1)}
+    return [array, *(pt.constant(known[place]) if place in known else size for place, size in enumerate(target))]
 
 
 def _is_double() -> bool:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.frontends._pymc_graphs import evaluated, frozen, with_inputs
+from inbounds.frontends._pymc_graphs import Key, arrays_in, evaluated, folded, frozen, with_inputs
 from inbounds.frontends._pymc_supports import support_of
 
 __all__ = ["Factor", "PyMCModel"]
@@ -19,12 +19,14 @@ class Factor(NamedTuple):
     Attributes:
         name: of the observed variable or the potential.
         kind: the name of its distribution, or "Potential".
-        graph: its log density, element by element.
+        graph: its log density, element by element; what depends on data alone is computed already.
+        sources: the arrays of data that it was written with.
     """
 
     name: str
     kind: str
     graph: Any
+    sources: frozenset[Key]
 
 
 class PyMCModel:
@@ -78,7 +80,10 @@ class PyMCModel:
         self.priors = dict(zip(names, priors, strict=True))
         self.deterministics = dict(zip(functions, deterministics, strict=True))
         terms = zip([*model.observed_RVs, *model.potentials], [*likelihoods, *potentials], strict=True)
-        self.factors = {rv.name: Factor(rv.name, _kind(rv), graph) for rv, graph in terms}
+        self.factors = {
+            rv.name: Factor(rv.name, _kind(rv), folded([graph])[0], frozenset(arrays_in([graph])))
+            for rv, graph in terms
+        }
         self.observed = dict(zip((rv.name for rv in observed), data, strict=True))
         _check_total_sizes(model, self.observed)
 
@@ -155,14 +160,15 @@ def _of_all_rows(parts: list[list[Any]]) -> list[list[Any]]:
     from pytensor.graph.traversal import ancestors
 
     graphs = _flat(parts)
-    whole = {
-        out: data for made in _minibatches(graphs) for out, data in zip(made.outputs[:-1], made.inputs, strict=False)
-    }
-    graphs = with_inputs(graphs, whole)
+    whole: dict[Any, Any] = {}
+    for made in _minibatches(graphs):
+        *rows, generator = made.outputs
+        whole |= dict(zip(rows, frozen(made.inputs[:-1]), strict=True)) | {generator: generator}
+    graphs = frozen(graphs, whole)
     scaled = {
         node for node in ancestors(graphs) if isinstance(getattr(node.owner, "op", None), MinibatchRandomVariable)
     }
-    graphs = frozen(with_inputs(graphs, {node: node.owner.inputs[0] for node in scaled}))
+    graphs = with_inputs(graphs, {node: node.owner.inputs[0] for node in scaled})
     ends = np.cumsum([len(part) for part in parts])
     return [graphs[end - len(part) : end] for part, end in zip(parts, ends, strict=True)]
 

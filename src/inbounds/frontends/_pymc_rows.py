@@ -96,16 +96,22 @@ def _cut(model: PyMCModel, factor: Factor, points: list[Theta], expected: list[n
     arrays = {key: array for key, array in arrays_in([factor.graph]).items() if length in array.values.shape}
     if length < 2 or not arrays:
         return f"{factor.name!r} has no rows of data"
-    try:
-        cut = _compiled(model, factor, arrays, length)
-        own = _with_rows_of_their_own(cut, arrays, points[0])
-        if len(own) < len(arrays):
-            cut = _compiled(model, factor, {key: arrays[key] for key in own}, length)
-        problem = _difference(cut, arrays, points, expected)
-    except Exception as error:
-        first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-        problem = f"it does not run on fewer rows ({first})"
-    return cut if problem is None else _why_not(model, factor, length, points[0], problem)
+    # Row numbers may be data, such as a time, or the way to look something up in each row; then their cut has numbers of its own.
+    data = {key: array for key, array in arrays.items() if not _are_row_numbers(array.values)}
+    problem = ""
+    for some in [arrays, data] if 0 < len(data) < len(arrays) else [arrays]:
+        try:
+            cut = _compiled(model, factor, some, length)
+            own = _with_rows_of_their_own(cut, some, points[0])
+            if len(own) < len(some):
+                cut = _compiled(model, factor, {key: some[key] for key in own}, length)
+            if _adds_up(cut, some, points, expected):
+                return cut
+            problem = problem or "the terms of some rows change when other rows are left out"
+        except Exception as error:
+            first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+            problem = problem or f"it does not run on fewer rows ({first})"
+    return _why_not(model, factor, length, points[0], problem)
 
 
 def _compiled(model: PyMCModel, factor: Factor, arrays: dict[Key, Array], length: int) -> Cut:
@@ -154,8 +160,12 @@ def _with_rows_of_their_own(cut: Cut, arrays: dict[Key, Array], theta: Theta) ->
     return found
 
 
-def _difference(cut: Cut, arrays: dict[Key, Array], points: list[Theta], expected: list[np.ndarray]) -> str | None:
-    """None where the terms of all the rows, looked at in parts and in another order, are those of the whole; otherwise, what differs."""
+def _are_row_numbers(values: np.ndarray) -> bool:
+    return values.dtype.kind in "iu" and np.array_equal(values.ravel(), np.arange(values.size))
+
+
+def _adds_up(cut: Cut, arrays: dict[Key, Array], points: list[Theta], expected: list[np.ndarray]) -> bool:
+    """Whether the terms of all the rows, looked at in parts and in another order, are those of the whole."""
     rows = np.random.default_rng(1).permutation(cut.length)
     width = max(1, min(cut.length // 2, CHUNK))
     given = _in_front(cut, arrays)
@@ -165,8 +175,8 @@ def _difference(cut: Cut, arrays: dict[Key, Array], points: list[Theta], expecte
             some = rows[start : start + width]
             part = np.asarray(function(theta, [array[some] for array in given]))
             if part.shape != whole[some].shape or not _close(part, whole[some]):
-                return "the terms of some rows change when other rows are left out"
-    return None
+                return False
+    return True
 
 
 def _close(one: np.ndarray, other: np.ndarray) -> bool:
@@ -228,6 +238,12 @@ def _one_number(model: PyMCModel, factor: Factor) -> str:
 def _why_not(model: PyMCModel, factor: Factor, length: int, theta: Theta, problem: str) -> str:
     from pytensor.graph.traversal import ancestors
 
+    stem = factor.name.removesuffix("_observed")
+    if stem != factor.name and f"{stem}_unobserved" in model.inputs:
+        return (
+            f"{stem!r} has gaps, in the place of which PyMC puts latents ({stem}_unobserved): leave these rows out of the data, "
+            "and predict them from the draws"
+        )
     read = set(ancestors([factor.graph]))
     for name in (name for name, node in model.inputs.items() if node in read):
         if np.shape(theta[name])[:1] == (length,):

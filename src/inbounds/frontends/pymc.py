@@ -169,8 +169,7 @@ class PyMCPosterior(Posterior):
         else:
             super().__init__(supports=model.supports, log_prior=self._exact)
             self.no_minibatches = self.rows.reason
-        cut = {key for cut in self.rows.cuts for key in cut.places}
-        self.of_rows = frozenset(name for name, g in model.deterministics.items() if cut & set(arrays_in([g])))
+        self.of_rows = self._reading_rows()
         kept = {name: graph for name, graph in model.deterministics.items() if name not in self.of_rows}
         self._deterministics = JaxFunction(model.inputs, kept)
 
@@ -213,6 +212,11 @@ class PyMCPosterior(Posterior):
         """Log density of the observations, one term per row."""
         first, *others = (cut.terms(theta, batch) for cut in self.rows.cuts)
         return sum(others, first)
+
+    def _reading_rows(self) -> frozenset[str]:
+        """The deterministics that read arrays which a cut factor was written with, and which are at least as long as it."""
+        read = {k for cut in self.rows.cuts for k in self.model.factors[cut.name].sources if max(k[0]) >= cut.length}
+        return frozenset(name for name, graph in self.model.deterministics.items() if read & set(arrays_in([graph])))
 
     @cached_property
     def _start(self) -> Callable[[jax.Array], PyTree]:
