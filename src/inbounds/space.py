@@ -140,7 +140,7 @@ class Space:
         with the drift of `pull_back`, which is right there.
         """
 
-        def one(t, p, x, g):
+        def one(t: Any, p: jax.Array, x: jax.Array, g: jax.Array) -> jax.Array:
             total = jnp.zeros((), x.dtype)
             lower, upper = tf.bounds(t.codomain)
             for end, log_gap, sign in ((lower, t.log_gap, 1.0), (upper, t.log_upper_gap, -1.0)):

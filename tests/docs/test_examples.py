@@ -43,7 +43,7 @@ def test_a_worked_model_runs_as_a_script_and_makes_its_picture(tmp_path):
     quick = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=quick)
     assert run.returncode == 0, run.stderr[-2_000:]
-    assert "suggested step sizes" in run.stdout
+    assert "Ready for leimkuhler_matthews" in run.stdout
     assert (tmp_path / "gamma_regression.png").stat().st_size > 5_000
     result = json.loads((tmp_path / "gamma_regression.json").read_text())
     assert result["example"] == "gamma_regression"

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import numpy as np
 from inbounds.arguments import whole_number
 from inbounds.frontends import posterior_of
 from inbounds.inference.certificate import Certificate
-from inbounds.inference.choose import Found, choose, look_around
+from inbounds.inference.choose import Found, choose, look_around, plans
 from inbounds.inference.clock import Clock
-from inbounds.inference.doubts import doubts
+from inbounds.inference.doubts import Doubt, doubts
 from inbounds.inference.setup import Setup
 from inbounds.inference.stopping import Enough
 from inbounds.inference.windows import settle
@@ -31,7 +32,8 @@ __all__ = ["infer"]
 METHODS = ("auto", "minibatch", "full")
 MOST_DRAWS = 200_000  # per chain
 MOST_NUMBERS = 2**28  # of draws in memory
-ROUNDS = 8  # of runs that find their steps too long
+ROUNDS = 8  # of runs that find their steps too long,
+ROUNDS_BEFORE_OTHERS = 4  # and of those where another sampler can take over
 FEWEST_DRAWS = 50  # per chain, of which anything is said
 ADAPTATION = 75  # transitions
 MOST_DIVERGENT = 0.002  # of the trajectories
@@ -39,6 +41,7 @@ MOST_ACCEPTANCE = 0.98
 INTERRUPTED = "it was interrupted (Ctrl-C): let it run to its end."
 ENDINGS = {
     "error": "the error was small enough",
+    "chains": "the chains did not meet",
     "bias": "the steps were still too long",
     "noise": "the gradients were still too noisy",
     "draws": "there was room for no more",
@@ -100,19 +103,28 @@ def infer(
     posterior = posterior_of(model, args, kwargs | (model_kwargs or {}))
     space = Space.of(posterior.supports, transforms)
     folder = None if checkpoint is None else Path(checkpoint.path if isinstance(checkpoint, Checkpoint) else checkpoint)
+    options = {"devices": devices, "store": store, "checkpoint": checkpoint, "progress": progress}
+    run = partial(_run, error=error, seed=seed, clock=clock, quantities=dict(quantities or {}), options=options)
     setup = None
     if resume and folder is not None:
         like = posterior.start(jax.random.key(seed)) if init is None else init
-        setup = Setup.load(folder, posterior, space.transforms, like)
-    found: Found | None = None
-    resumed = setup is not None
-    if setup is None:
+        setup = Setup.load(folder, posterior, space, like)
+    if setup is not None:
+        draws, _ = run(setup, None, folder=folder, resumed=True)
+    else:
         found = look_around(posterior, space, init, seed, clock)
-        setup = choose(posterior, space, found, method, num_chains, seed, clock)
-        with clock.part("windows"):
-            setup, _ = settle(setup, clock, seed + 1, devices)
-    options = {"devices": devices, "store": store, "checkpoint": checkpoint, "progress": progress}
-    draws = _run(setup, found, error, seed, clock, dict(quantities or {}), options, folder, resumed)
+        ways = plans(posterior, found, method, num_chains)
+        for number, way in enumerate(ways):
+            setup = choose(posterior, space, found, way, num_chains, seed, clock)
+            with clock.part("windows"):
+                apart = bool(found.elsewhere.rivals)
+                setup = settle(setup, clock, seed + 1, free=transforms is None, apart=apart, devices=devices)
+            last = number == len(ways) - 1
+            draws, may_be_cured = run(
+                setup, found, folder=folder, resumed=False, rounds=ROUNDS if last else ROUNDS_BEFORE_OTHERS
+            )
+            if draws.certificate.ok or not may_be_cured or clock.is_over():
+                break
     if not draws.certificate.ok:
         text = "ib.infer: NOT certified.\n" + "\n".join(f"- {reason}" for reason in draws.certificate.reasons)
         warnings.warn(text, UntrustworthyWarning, stacklevel=2)
@@ -120,18 +132,19 @@ def infer(
 
 
 def _run(
-    setup: Setup, found: Found | None, error: float, seed: int, clock: Clock, quantities: dict[str, Callable[[PyTree], Any]],
-    options: dict[str, Any], folder: Path | None, resumed: bool,
-) -> Draws:  # fmt: skip
-    """The long run; again with shorter steps where its steps turn out too long."""
-    for round_ in range(ROUNDS):
+    setup: Setup, found: Found | None, *, error: float, seed: int, clock: Clock,
+    quantities: dict[str, Callable[[PyTree], Any]], options: dict[str, Any], folder: Path | None, resumed: bool,
+    rounds: int = ROUNDS,
+) -> tuple[Draws, bool]:  # fmt: skip
+    """The long run, again with shorter steps where they turn out too long; and whether another sampler may do better."""
+    for round_ in range(rounds):
         width = setup.metric.dimension * setup.num_chains * (1 if setup.method == "full" else 2)
         burn_in = ADAPTATION if setup.method == "full" else 10 + int(10 / setup.step_size)
         most = int(max(1_000, min(MOST_DRAWS, MOST_NUMBERS // width)))
         enough = Enough(error, burn_in, most, clock, options["progress"], quantities)
         if folder is not None and not resumed:
             setup.save(folder)
-        last = round_ == ROUNDS - 1
+        last = round_ == rounds - 1 or clock.is_over()
         try:
             with clock.part("sampling"):
                 draws = setup.sample(
@@ -144,13 +157,12 @@ def _run(
                     **options,
                 )
         except Interrupted as stopped:
-            _certify(stopped.draws, setup, found, enough, clock, [INTERRUPTED])
+            _certify(stopped.draws, setup, found, enough, clock, [Doubt(INTERRUPTED)])
             raise
         except NonFiniteError as failed:
-            if last or clock.is_over():
-                return _certify(
-                    failed.draws, setup, found, enough, clock, [f"a chain left the finite numbers: {failed}"]
-                )
+            if last:
+                left = Doubt(f"a chain left the finite numbers: {failed}", of_sampler=True)
+                return _certify(failed.draws, setup, found, enough, clock, [left])
             setup, resumed = _calmer(setup, "bias"), False
             continue
         resumed = False
@@ -175,20 +187,17 @@ def _calmer(setup: Setup, why: str) -> Setup:
 
 
 def _certify(
-    draws: Draws, setup: Setup, found: Found | None, enough: Enough, clock: Clock, reasons: list[str]
-) -> Draws:
-    """The draws with what can be said of them."""
+    draws: Draws, setup: Setup, found: Found | None, enough: Enough, clock: Clock, against: list[Doubt]
+) -> tuple[Draws, bool]:
+    """The draws with what can be said of them, and whether all that speaks against them may be the sampler's fault."""
     draws.quantities.update(enough.quantities)
     if draws.num_draws >= FEWEST_DRAWS:
         enough.look(draws)
-        reasons = [*reasons, *doubts(draws, setup, found, enough)]
+        against = [*against, *doubts(draws, setup, found, enough)]
     else:
-        reasons = [*reasons, f"there are {draws.num_draws} draws per chain only: give it more `seconds`."]
+        few = f"there are {draws.num_draws} draws per chain only: give it more `seconds`."
+        against = [*against, Doubt(few, of_sampler=True)]
     known = enough.estimates
-
-    def by_variable(part: str) -> dict[str, np.ndarray]:
-        return {name: _shaped(getattr(e, part), enough.shapes[name]) for name, e in known.items()}
-
     steps = (
         f"leapfrogs adapted to an acceptance of {setup.acceptance:.2g}"
         if setup.method == "full"
@@ -198,23 +207,20 @@ def _certify(
         f"{draws.num_draws:,} draws of {draws.num_chains} chains, then {ENDINGS.get(enough.why, 'it was stopped')}."
     )
     setup = setup.noted(steps=f"{steps}.", length=length)
+    parts = ("mean", "sd", "quantiles", "mean_error", "sd_error", "quantile_error")
     draws.certificate = Certificate(
-        ok=not reasons,
-        reasons=reasons,
+        ok=not against,
+        reasons=[doubt.text for doubt in against],
         error=enough.error,
         reached=enough.reached() if known else math.inf,
-        **{part: by_variable(part) for part in ("mean", "sd", "quantiles", "mean_error", "sd_error", "quantile_error")},
-        bias=by_variable("mean_bias"),
+        **{part: enough.by_variable(part, setup.starts) for part in parts},
+        bias=enough.by_variable("mean_bias", setup.starts),
         choices=setup.choices,
         costs=_costs(draws, setup, found, clock),
         method=setup.method,
     )
     draws.seconds = clock.elapsed()
-    return draws
-
-
-def _shaped(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return values.reshape((*shape, *values.shape[1:]))
+    return draws, all(doubt.of_sampler for doubt in against)
 
 
 def _divergent(draws: Draws) -> float:

@@ -80,7 +80,7 @@ class Estimates(NamedTuple):
         mean_error, sd_error, quantile_error: total errors.
         mean_bias, sd_bias: their part that is bias.
         noise_of_bias: Monte Carlo error of the two parts, the larger of them.
-        r_hat, ess: rank-normalised, of the fine chains.
+        r_hat, ess, ess_within: rank-normalised, of the fine chains; the last one as if the chains agreed.
     """
 
     mean: np.ndarray
@@ -94,6 +94,7 @@ class Estimates(NamedTuple):
     noise_of_bias: np.ndarray
     r_hat: np.ndarray
     ess: np.ndarray
+    ess_within: np.ndarray
 
 
 def estimate(fine: np.ndarray, coarse: np.ndarray | None = None) -> Estimates:
@@ -158,6 +159,7 @@ def _of_block(fine: np.ndarray, coarse: np.ndarray | None) -> Estimates:
         noise_of_bias=whole(np.maximum(noise_1, noise_2), 0.0, np.inf),
         r_hat=whole(found.r_hat, 1.0, np.inf),
         ess=whole(np.fmin(found.ess, found.ess_tail), np.inf, 0.0),
+        ess_within=whole(found.ess_within, 0.0, 0.0),
     )
 
 

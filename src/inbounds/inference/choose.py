@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ from inbounds.precision import in_double
 from inbounds.space import Space
 from inbounds.trees import PyTree
 
-__all__ = ["Found", "choose", "look_around"]
+__all__ = ["Found", "Plan", "choose", "look_around", "plans"]
 
 COARSE_STEP = 0.5  # of chains in a round posterior
 TOLERATED_NOISE = 0.05  # variance of a fine step's gradient noise over that of the injected noise
@@ -36,6 +37,8 @@ CALL_SECONDS = 1e-4
 COMPILING = 1.0  # seconds that trajectories take longer to compile
 DISPERSED = 2.0  # sds from the centre at which chains start
 FARTHEST = 3.0
+AFFORDABLE = 600.0  # seconds of trajectories, as a second try
+NAMES = {"full": "exact gradients and the no-U-turn sampler", "minibatch": "minibatches"}
 GRADIENTS_PER_ROW = {"taylor": 3.0, "control_variate": 2.0, "minibatch": 1.0}
 WHAT = {
     "taylor": "control variates of second order",
@@ -79,19 +82,52 @@ def look_around(posterior: Posterior, space: Space, init: PyTree, seed: int, clo
     return Found(mode, elsewhere)
 
 
+class Plan(NamedTuple):
+    """A method, and why it comes when it does."""
+
+    method: str
+    why: str
+
+
+def plans(posterior: Posterior, found: Found, method: str, num_chains: int) -> list[Plan]:
+    """The methods to try, one after the other where an answer cannot be certified."""
+    if method != "auto":
+        return [Plan(method, "asked for.")]
+    if not posterior.has_density:
+        return [Plan("minibatch", "the posterior gives gradients alone.")]
+    if posterior.data is None or posterior.log_likelihood is None:
+        return [Plan("full", "there are no rows to take minibatches of.")]
+    if found.mode is None or not found.mode.found:
+        return [Plan("full", "there is no mode at which minibatches could be made precise.")]
+    full, minibatch = _expected_seconds(posterior, found.mode, num_chains)
+    words = f"trajectories over all the data are expected to take {full:.2g} s, minibatches {minibatch:.2g} s."
+    if full <= minibatch:
+        return [Plan("full", words)]
+    after = f"minibatches came first, and their answer could not be certified; trajectories are expected to take {full:.2g} s."
+    return [Plan("minibatch", words)] + [Plan("full", after)] * (full <= AFFORDABLE)
+
+
+def _expected_seconds(posterior: Posterior, mode: Mode, num_chains: int) -> tuple[float, float]:
+    """Of trajectories over all the data, and of minibatches."""
+    rows = posterior.num_data or 1
+    batch = (
+        12 * num_chains * min(100, rows / 10) / rows
+    )  # passes per call: 12 gradients of rows for each row of a fine step
+    full = PASSES * mode.seconds_per_pass + COMPILING
+    return full, CALLS * (CALL_SECONDS + batch * mode.seconds_per_pass)
+
+
 def choose(
-    posterior: Posterior, space: Space, found: Found, method: str, num_chains: int, seed: int, clock: Clock
+    posterior: Posterior, space: Space, found: Found, plan: Plan, num_chains: int, seed: int, clock: Clock
 ) -> Setup:
-    """A setup to begin with: the windows may still change its metric and its steps."""
+    """A setup to begin with: the windows may still change its transforms, its metric and its steps."""
     metric, starts, choices = _begin(posterior, space, found, num_chains, seed)
     setup = Setup(
-        posterior=posterior, transforms=space.transforms, method=method, metric=metric, gradient="all", center=None,
+        posterior=posterior, transforms=space.transforms, method=plan.method, metric=metric, gradient="all", center=None,
         batch_size=None, corrects=False, step_size=COARSE_STEP, acceptance=0.8, starts=starts, num_chains=num_chains,
         choices=choices,
-    )  # fmt: skip
-    if method == "auto":
-        setup = _by_cost(setup, found)
-    if setup.method == "full":
+    ).noted(method=f"{NAMES[plan.method]}: {plan.why}")  # fmt: skip
+    if plan.method == "full":
         return replace(setup, step_size=leapfrog_size(metric.dimension))
     with clock.part("noise"):
         return _minibatches(setup, space, found, seed)
@@ -149,27 +185,6 @@ def _dispersed(space: Space, metric: Dense, num_chains: int, generator: np.rando
         phi = jax.vmap(lambda one: metric.to_proxy(one))(jnp.asarray(z))
         theta = jax.vmap(space.evaluation_point)(phi)
     return jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)), theta)
-
-
-def _by_cost(setup: Setup, found: Found) -> Setup:
-    posterior = setup.posterior
-    if posterior.gradient is not None and not posterior.has_density:
-        return _as(setup, "minibatch", "the posterior gives gradients alone.")
-    if posterior.data is None or posterior.log_likelihood is None:
-        return _as(setup, "full", "there are no rows to take minibatches of.")
-    if found.mode is None or not found.mode.found:
-        return _as(setup, "full", "there is no mode at which minibatches could be made precise.")
-    seconds_per_pass = found.mode.seconds_per_pass
-    full = PASSES * seconds_per_pass + COMPILING
-    rows = posterior.num_data or 1
-    minibatch = CALLS * (CALL_SECONDS + setup.num_chains * 12 * min(100, rows / 10) / rows * seconds_per_pass)
-    words = f"trajectories over all the data are expected to take {full:.2g} s, minibatches {minibatch:.2g} s."
-    return _as(setup, "full" if full <= minibatch else "minibatch", words)
-
-
-def _as(setup: Setup, method: str, why: str) -> Setup:
-    name = {"full": "exact gradients and the no-U-turn sampler", "minibatch": "minibatches"}[method]
-    return replace(setup, method=method).noted(method=f"{name}: {why}")
 
 
 def _minibatches(setup: Setup, space: Space, found: Found, seed: int) -> Setup:

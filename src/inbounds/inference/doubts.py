@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from inbounds.inference.stopping import LEAST_ESS, Enough
 from inbounds.sampling import Draws
 from inbounds.sampling.summary import labels
 
-__all__ = ["doubts"]
+__all__ = ["Doubt", "doubts"]
 
 INFINITE_VARIANCE = 0.5  # index of a tail
 MOST_DIVERGENT = 0.002  # of the trajectories
@@ -28,17 +29,23 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(5)
 SLOPE_TOLERANCE = 0.15
 
 
-def doubts(draws: Draws, setup: Setup, found: Found | None, enough: Enough) -> list[str]:
+class Doubt(NamedTuple):
+    """What speaks against an answer.
+
+    Attributes:
+        text: a sentence with the numbers and a cure.
+        of_sampler: whether it may be the sampler's fault, so that another may do better.
+    """
+
+    text: str
+    of_sampler: bool = False
+
+
+def doubts(draws: Draws, setup: Setup, found: Found | None, enough: Enough) -> list[Doubt]:
     """All that speaks against these draws; empty where nothing does."""
-    return [
-        *_error(enough),
-        *_chains(enough),
-        *_tails(draws, enough),
-        *_modes(draws, setup, found),
-        *_trajectories(draws, setup),
-        *_bounds(draws),
-        *_slopes(draws, setup),
-    ]
+    of_sampler = [*_error(enough), *_chains(enough), *_tails(draws, enough), *_trajectories(draws, setup)]
+    of_posterior = [*_modes(draws, setup, found), *_bounds(draws), *_slopes(draws, setup)]
+    return [Doubt(text, True) for text in of_sampler] + [Doubt(text) for text in of_posterior]
 
 
 def _error(enough: Enough) -> list[str]:

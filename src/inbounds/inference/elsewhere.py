@@ -103,7 +103,7 @@ def _of_prior(posterior: Posterior, surface: Surface, seed: int) -> np.ndarray:
     if draws is None:
         return np.zeros((0, surface.dimension))
     phis = surface.phis_of(draws)
-    return phis[np.isfinite(phis).all(axis=1)]
+    return np.asarray(phis[np.isfinite(phis).all(axis=1)])
 
 
 def _far(z: np.ndarray, heights: np.ndarray, generator: np.random.Generator) -> list[int]:

@@ -250,7 +250,8 @@ def _values(
             total = total + scale * jnp.sum(posterior.log_likelihood(theta, rows))
         return -total
 
-    return jax.lax.map(one, phis, batch_size=POINTS_AT_ONCE)
+    values: jax.Array = jax.lax.map(one, phis, batch_size=POINTS_AT_ONCE)
+    return values
 
 
 def _slope(

@@ -104,7 +104,7 @@ def nuts(
         potential = jax.custom_jvp(lambda z: energy(z)[0])
 
         @potential.defjvp
-        def slope(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+        def slope(primals: tuple[PyTree], tangents: tuple[PyTree]) -> tuple[jax.Array, jax.Array]:
             value, slopes = energy(*primals)
             terms = jax.tree.map(jnp.vdot, slopes, *tangents)
             return value, sum(jax.tree.leaves(terms), jnp.zeros(()))

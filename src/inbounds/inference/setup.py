@@ -13,17 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import gradients
+from inbounds import transforms as tf
 from inbounds.exact import flat, flattener
 from inbounds.inference.halving import halved
-from inbounds.inference.noise import RowNoise
+from inbounds.inference.noise import RowNoise, noise_of_rows
 from inbounds.inference.nuts import nuts
 from inbounds.kernels import Kernel
 from inbounds.metrics import Dense
+from inbounds.metrics._dense import shrunk_covariance
 from inbounds.posterior import Posterior
 from inbounds.precision import in_double
 from inbounds.sampling import Draws, sample
 from inbounds.sampling.conversions import phi_of, theta_of
 from inbounds.sampling.driver import Starts
+from inbounds.space import Space, is_constraint, is_transform
 from inbounds.trees import PyTree
 
 __all__ = ["Setup"]
@@ -153,6 +156,25 @@ class Setup:
         inverse = np.linalg.solve(turned, np.asarray(self.metric.inverse, np.float64))
         return replace(self, metric=Dense(placed, factor @ turned, inverse), noise=noise)
 
+    def in_space(self, space: Space, theta: PyTree, seed: int) -> Setup:
+        """The same with other transforms, in the metric that draws of theta have there; axes (chain, draw, ...)."""
+        with in_double():
+            phi = jax.tree.map(
+                np.asarray,
+                jax.vmap(jax.vmap(space.unconstrain))(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), theta)),
+            )
+        one = jax.tree.map(lambda leaf: leaf[0, 0], phi)
+        numbers = np.concatenate([leaf.reshape(leaf.shape[0] * leaf.shape[1], -1) for leaf in jax.tree.leaves(phi)], 1)
+        size, _ = flattener(one)
+        setup = replace(self, transforms=space.transforms, metric=Dense(one, np.eye(size), np.eye(size)), noise=None)
+        values, vectors = np.linalg.eigh(np.atleast_2d(shrunk_covariance(numbers)))
+        turned = vectors * np.sqrt(np.maximum(values, 1e-12 * values[-1]))
+        setup = setup.moved(numbers.mean(axis=0) - flat(one), turned)
+        if self.noise is None:
+            return setup
+        found = noise_of_rows(self.posterior, space, setup.metric, self.center, seed)[self.gradient]
+        return replace(setup, noise=found).moved(np.zeros(size), np.eye(size))
+
     def noted(self, **choices: str) -> Setup:
         """The same with what was chosen, and why."""
         return replace(self, choices=self.choices | choices)
@@ -167,8 +189,11 @@ class Setup:
         }
         if self.noise is not None:
             arrays["noise.covariance"] = self.noise.covariance
+        placed = jax.tree.leaves(self.transforms, is_leaf=is_transform)
+        arrays |= {f"scale.{i}": np.asarray(t.scale) for i, t in enumerate(placed) if isinstance(t, tf.HalfLine)}
         words = {name: getattr(self, name) for name in WRITTEN_AS_TEXT} | {
-            "largest": None if self.noise is None else self.noise.largest
+            "largest": None if self.noise is None else self.noise.largest,
+            "names of transforms": [t.name for t in placed],
         }
         folder.mkdir(parents=True, exist_ok=True)
         partial_ = folder / f"{FILE}.partial"
@@ -177,7 +202,7 @@ class Setup:
         partial_.replace(folder / FILE)
 
     @classmethod
-    def load(cls, folder: Path, posterior: Posterior, transforms: PyTree, theta: PyTree) -> Setup | None:
+    def load(cls, folder: Path, posterior: Posterior, space: Space, theta: PyTree) -> Setup | None:
         """The one of an earlier run; None where there is none. `theta` has the structure of a point."""
         file = folder / FILE
         if not file.exists():
@@ -196,7 +221,7 @@ class Setup:
             largest = words.pop("largest")
             return cls(
                 posterior=posterior,
-                transforms=transforms,
+                transforms=_placed(space, words.pop("names of transforms"), arrays),
                 metric=tree("metric", jax.tree.structure(Dense(point, 0, 0))),
                 center=tree("center", structure) if "center.0" in arrays else None,
                 starts=tree("starts", structure),
@@ -207,6 +232,17 @@ class Setup:
             raise ValueError(
                 f"{file} cannot be read as what a run of ib.infer left there: {error}. Give another `checkpoint` folder, or leave `resume` out."
             ) from error
+
+
+def _placed(space: Space, names: list[str], arrays: dict[str, np.ndarray]) -> PyTree:
+    """The transforms that a run had: those of the space, or what took their place."""
+    supports, treedef = jax.tree.flatten(space.supports, is_leaf=is_constraint)
+    placed = []
+    for number, (support, now, name) in enumerate(zip(supports, space.leaves(), names, strict=True)):
+        scale = arrays.get(f"scale.{number}")
+        same = name == now.name and (scale is None or np.array_equal(scale, np.asarray(now.scale)))
+        placed.append(now if same else tf.onto(support, name, scale=scale))
+    return jax.tree.unflatten(treedef, placed)
 
 
 def coarse_theta(draws: Draws) -> PyTree:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from inbounds.inference.certificate import Estimates, estimate
+from inbounds.inference.certificate import QUANTILES, Estimates, estimate
 from inbounds.inference.clock import Clock
 from inbounds.inference.setup import coarse_theta
 from inbounds.sampling import Draws
@@ -27,6 +27,8 @@ GROWTH = 1.5  # of the number of draws from one look to the next
 LEAST_ESS = 400
 BIAS_SHARE = 0.4  # of the tolerance that bias may take
 MOST_CLAMPED = 0.01
+FAR_APART = 1.1  # R-hat
+SETTLED = 100  # effective draws of a chain around its own mean
 LINE_SECONDS = 10.0  # between two lines of a run without a terminal
 
 Pairs = dict[str, tuple[np.ndarray, np.ndarray | None]]
@@ -46,7 +48,7 @@ class Enough:
     Attributes:
         names: of the variables, in the order of `estimates`.
         estimates: by variable, at the last look.
-        why: "error", "bias", "noise", "draws" or "time", when the run has ended.
+        why: "error", "chains", "bias", "noise", "draws" or "time", when the run has ended.
         words: for the bar.
     """
 
@@ -81,7 +83,9 @@ class Enough:
             (float(np.max(np.maximum(e.mean_bias, e.sd_bias) - 2 * e.noise_of_bias, initial=0)) for e in self._all()),
             default=0.0,
         )
-        if not np.isfinite(reached):
+        if self.apart():
+            self.why = "chains"
+        elif not np.isfinite(reached):
             self.why = "bias"
         elif float(np.mean(draws.stats["clamped"])) > MOST_CLAMPED:
             self.why = "noise"
@@ -103,6 +107,18 @@ class Enough:
             self.estimates[name] = estimate(flat[0], flat[1])
         self.num_chains, self.num_draws = draws.num_chains, draws.num_draws
 
+    def by_variable(self, part: str, starts: PyTree) -> dict[str, np.ndarray]:
+        """A part of the estimates, shaped like the variables; NaN, or infinite errors, where nothing is known."""
+        if self.estimates:
+            found = {name: getattr(e, part) for name, e in self.estimates.items()}
+            return {name: x.reshape((*self.shapes[name], *x.shape[1:])) for name, x in found.items()}
+        nothing = np.inf if "error" in part or "bias" in part else np.nan
+        more = (len(QUANTILES),) if part.startswith("quantile") else ()
+        return {
+            variable_name(path): np.full((*leaf.shape[1:], *more), nothing)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(starts)
+        }
+
     def reached(self) -> float:
         """Twice the largest total error of a mean or an sd."""
         return 2 * max(
@@ -121,6 +137,11 @@ class Enough:
             if np.any(e.r_hat > most):
                 found.append((name, float(np.max(e.r_hat))))
         return sorted(found, key=lambda one: -one[1])
+
+    def apart(self) -> bool:
+        """Whether chains that have each settled lie apart: longer is no cure."""
+        settled = SETTLED * self.num_chains
+        return any(np.any((e.r_hat > FAR_APART) & (e.ess_within > settled)) for e in self._all())
 
     def _all(self) -> list[Estimates]:
         return list(self.estimates.values())

@@ -9,46 +9,65 @@ import numpy as np
 
 from inbounds.exact import flat
 from inbounds.inference.clock import Clock
+from inbounds.inference.coordinates import rounder
 from inbounds.inference.setup import Setup
 from inbounds.metrics._dense import shrunk_covariance
 from inbounds.sampling import Draws
+from inbounds.space import Space
 
 __all__ = ["settle"]
 
 MOST_WINDOWS = 8
 ROUND = 2.0  # the longest over the expected axis of the draws, and that over the shortest, up to which a metric stays
 SMALLEST_STEP = 1e-3
+WHY_OTHERS = ", because draws of a first window look more normal so."
 WINDOW, LONGEST_WINDOW = 150, 1_500  # draws per chain
 EFFECTIVE_PER_NUMBER = 4  # effective draws per dimension from which a covariance can be told
 
 
-def settle(setup: Setup, clock: Clock, seed: int, devices: object = None) -> tuple[Setup, Draws | None]:
-    """(the setup with steps and metric that suit where the chains are, the last window).
+def settle(
+    setup: Setup, clock: Clock, seed: int, *, free: bool = True, apart: bool = False, devices: object = None
+) -> Setup:
+    """The setup with steps, transforms and a metric that suit where the chains are.
 
-    A window whose chains leave the numbers makes the steps shorter. One whose draws are far from round in z makes a metric of them.
+    A window whose chains leave the numbers makes the steps shorter. One whose draws are far from round in z makes a metric of them, and
+    takes other transforms where these make its draws more like normal ones.
+
+    Args:
+        setup: to begin with.
+        clock: no more than half of its time is used.
+        seed: of the windows.
+        free: whether transforms may be chosen.
+        apart: whether chains are known to sit in several modes, so that how far these lie apart is no width.
+        devices: as for `ib.sample`.
     """
-    last: Draws | None = None
     refits = 0
     for number in range(MOST_WINDOWS):
         draws = _window(setup, seed + number, refits, devices)
-        finite = np.isfinite(flat(draws.phi)).all()
-        if not finite:
+        if not np.isfinite(flat(draws.phi)).all():
             if setup.step_size < SMALLEST_STEP:
-                return setup.noted(steps="the chains left the finite numbers at every step size that was tried."), None
+                return setup.noted(steps="the chains left the finite numbers at every step size that was tried.")
             setup = replace(setup, step_size=setup.step_size / 2)
             continue
-        last = draws
         z = setup.of_z(draws)
         setup = setup.from_here(draws)
+        if apart:
+            z = z - z.mean(axis=1, keepdims=True) + z.mean(axis=(0, 1))
         if _is_round(z) or clock.share() > 0.5:
             break
-        setup = _refitted(setup, z)
+        better = rounder(Space(draws.kernel.space.supports, setup.transforms), draws.theta) if free else None
+        if better is None:
+            setup = _refitted(setup, z)
+        else:
+            space, names = better
+            setup = setup.in_space(space, draws.theta, seed)
+            setup = setup.noted(transforms="; ".join(f"{name} by {how}" for name, how in names.items()) + WHY_OTHERS)
         refits += 1
     if refits:
         setup = setup.noted(
             metric=f"dense, from the draws of {refits} window{'s' * (refits > 1)}, because those were not round in the one before."
         )
-    return setup, last
+    return setup
 
 
 def _window(setup: Setup, seed: int, refits: int, devices: object) -> Draws:
