@@ -1,6 +1,7 @@
 # Two commands do everything on a fresh machine with Python 3.11 or later: `make demo` and `make test`.
 
-PYTHON ?= python3
+# The newest that Inbounds supports and that runs here; `make test PYTHON=python3.11` takes another.
+PYTHON ?= $(shell sh release/pythons --newest)
 VENV := .venv
 BIN := $(VENV)/bin
 DOCS := .venv-docs
@@ -19,7 +20,7 @@ test: $(VENV)/installed
 
 # The same with the lowest versions that pyproject.toml allows, in an environment of its own. With Python 3.11, for which they were made.
 lowest:
-	PIP_CONSTRAINT=$(CURDIR)/tests/lowest.txt $(MAKE) test VENV=.venv-lowest
+	PIP_CONSTRAINT=$(CURDIR)/tests/lowest.txt $(MAKE) test VENV=.venv-lowest PYTHON="$$(sh release/pythons --oldest)"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -50,19 +51,27 @@ bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks.accuracy --out benchmarks/results/accuracy.json --picture docs/results/speed/accuracy
 	$(BIN)/python -m benchmarks.speed_pages
 
-# Set up again when the dependencies change; the marker is written last, so that an interrupted install is repeated.
-$(VENV)/installed: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit("Inbounds needs Python 3.11 or later; set PYTHON=...") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
+# Set up again when the dependencies change, or the Python; the marker is written last, so that an interrupted install is repeated.
+$(VENV)/installed: pyproject.toml $(VENV)/pyvenv.cfg
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-$(DOCS)/installed: pyproject.toml
-	$(PYTHON) -m venv $(DOCS)
+$(DOCS)/installed: pyproject.toml $(DOCS)/pyvenv.cfg
 	$(DOCS)/bin/python -m pip install --quiet --upgrade pip
 	$(DOCS)/bin/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
+# Looked at every time, and made anew where it is of another Python, of one that is gone, or was never finished.
+$(VENV)/pyvenv.cfg $(DOCS)/pyvenv.cfg: FORCE
+	@python="$(PYTHON)"; is='import sys; print(sys.version)'; \
+	if [ -z "$$python" ]; then exit 1; fi; \
+	"$$python" -c 'import sys; sys.exit("Inbounds needs Python 3.11 or later; set PYTHON=...") if sys.version_info < (3, 11) else None' && \
+	if [ ! -e $(@D)/installed ] || [ "$$($(@D)/bin/python -c "$$is" 2>/dev/null)" != "$$("$$python" -c "$$is")" ]; then \
+		"$$python" -m venv --clear $(@D); \
+	fi
+
+FORCE:
+
 clean:
-	rm -rf .venv .venv-docs .venv-lowest dist docs/reference out .bench
+	rm -rf .venv .venv-docs .venv-lowest .venv-newest dist docs/reference out .bench

@@ -9,7 +9,6 @@ Python that is found here and runs `quick_start.py` there. `--python PATH` names
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -65,24 +64,10 @@ def complain(file: Path, names: list[str]) -> None:
 
 
 def oldest_and_newest() -> list[str]:
-    """The oldest and the newest Python from 3.11 on that runs here."""
-    found = [python for minor in range(11, 30) if (python := runnable(minor))]
-    if not found:
-        sys.exit("there is no Python 3.11 or later on this machine")
-    return list(dict.fromkeys((found[0], found[-1])))
-
-
-def runnable(minor: int) -> str | None:
-    """An interpreter of this minor version, on the path or of pyenv's; a shim of pyenv's may be there and not run."""
-    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    places = [shutil.which(f"python3.{minor}"), *(str(p) for p in kept.glob(f"3.{minor}.*/bin/python"))]
-    for place in filter(None, places):
-        asked = subprocess.run(
-            [place, "-c", "import sys, venv; print(*sys.version_info[:2])"], capture_output=True, text=True
-        )
-        if asked.returncode == 0 and asked.stdout.split() == ["3", str(minor)]:
-            return place
-    return None
+    """The oldest and the newest Python that is supported and runs here."""
+    asked = subprocess.run(["sh", str(RELEASE / "pythons")], stdout=subprocess.PIPE, text=True)
+    found = asked.stdout.split("\n")[:-1]
+    return list(dict.fromkeys((found[0], found[-1]))) if found else sys.exit(asked.returncode)
 
 
 def install_and_run(python: str, file: Path) -> None:

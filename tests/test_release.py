@@ -1,5 +1,6 @@
 """What a release says of itself is true, and what is no part of one is found."""
 
+import os
 import re
 import subprocess
 import sys
@@ -76,3 +77,44 @@ def test_a_wheel_that_is_too_large_or_holds_a_picture_is_refused(member, size, c
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode == 0) == (complaint is None)
     assert complaint is None or complaint in done.stderr
+
+
+SHIM = "echo 'pyenv: command not found' >&2; exit 127"
+
+
+def pythons(folder, programs, *arguments):
+    """What release/pythons says on a machine whose Pythons are these shell scripts: (status, lines, complaint)."""
+    names = [*(f"python3.{minor}" for minor in range(11, 14)), "python3", "python"]
+    for name in names:
+        (folder / name).write_text(f"#!/bin/sh\n{programs.get(name, SHIM)}\n")
+        (folder / name).chmod(0o755)
+    environment = {"PATH": f"{folder}:{os.defpath}", "PYENV_ROOT": str(folder), "HOME": str(folder)}
+    command = ["sh", str(ROOT / "release/pythons"), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def answering(version):
+    """A Python of this version: it is asked with `-c PROGRAM VERSION ...`, and prints where it is."""
+    return f'if [ "$3" = {version} ]; then echo /of/{version}; fi'
+
+
+def test_a_shim_that_does_not_run_is_no_python(tmp_path):
+    status, found, _ = pythons(tmp_path, {"python3": f'exec "{sys.executable}" "$@"'})
+    assert (status, found) == (0, [sys.executable])
+
+
+def test_the_oldest_and_the_newest_python_are_of_the_versions_that_are_supported(tmp_path):
+    programs = {"python3.11": answering("3.11"), "python3.12": answering("3.12"), "python3": answering("newer")}
+    assert pythons(tmp_path, programs)[1] == ["/of/3.11", "/of/3.12"]
+    assert pythons(tmp_path, programs, "--oldest")[1] == ["/of/3.11"]
+    assert pythons(tmp_path, programs, "--newest")[1] == ["/of/3.12"]
+    assert pythons(tmp_path, {"python3": answering("newer")}, "--newest")[1] == ["/of/newer"]
+
+
+def test_a_machine_without_a_python_is_told_so(tmp_path):
+    status, found, complaint = pythons(tmp_path, {})
+    assert status != 0
+    assert found == []
+    assert "3.11, 3.12, 3.13" in complaint
+    assert "PYTHON=" in complaint
