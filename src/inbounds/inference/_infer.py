@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from inbounds.arguments import whole_number
+from inbounds.arguments import nearest, whole_number
 from inbounds.frontends import posterior_of
 from inbounds.inference.certificate import Certificate
 from inbounds.inference.choose import Found, choose, look_around, plans
 from inbounds.inference.clock import Clock
 from inbounds.inference.doubts import Doubt, doubts
+from inbounds.inference.journal import Journal, Keeping
 from inbounds.inference.setup import Setup
 from inbounds.inference.stopping import Enough
 from inbounds.inference.windows import settle
+from inbounds.posterior import Posterior
 from inbounds.sampling import Checkpoint, Draws, Interrupted, NonFiniteError, UntrustworthyWarning
 from inbounds.space import Space
-from inbounds.trees import PyTree
+from inbounds.trees import PyTree, variable_name
 
 __all__ = ["infer"]
 
@@ -39,6 +40,9 @@ ADAPTATION = 75  # transitions
 MOST_DIVERGENT = 0.002  # of the trajectories
 MOST_ACCEPTANCE = 0.98
 INTERRUPTED = "it was interrupted (Ctrl-C): let it run to its end."
+CHOOSING = (
+    "it was interrupted (Ctrl-C) while it still looked for its metric and its steps: these draws are of a short look."
+)
 ENDINGS = {
     "error": "the error was small enough",
     "chains": "the chains did not meet",
@@ -100,31 +104,37 @@ def infer(
     """
     clock = Clock(_positive("seconds", seconds) if seconds is not None else None)
     _check(error, method, num_chains, seed)
+    _check_names(model, kwargs)
+    keeping = Keeping(store, checkpoint, resume)
     posterior = posterior_of(model, args, kwargs | (model_kwargs or {}))
     space = Space.of(posterior.supports, transforms)
-    folder = None if checkpoint is None else Path(checkpoint.path if isinstance(checkpoint, Checkpoint) else checkpoint)
-    options = {"devices": devices, "store": store, "checkpoint": checkpoint, "progress": progress}
-    run = partial(_run, error=error, seed=seed, clock=clock, quantities=dict(quantities or {}), options=options)
-    setup = None
-    if resume and folder is not None:
-        like = posterior.start(jax.random.key(seed)) if init is None else init
-        setup = Setup.load(folder, posterior, space, like)
-    if setup is not None:
-        draws, _ = run(setup, None, folder=folder, resumed=True)
-    else:
+    theta = jax.eval_shape(posterior.start, jax.random.key(seed)) if init is None else init
+    quantities = dict(quantities or {})
+    _check_quantities(posterior, quantities, theta)
+    identity = posterior.fingerprint() | {"method": method, "seed": str(seed), "num_chains": str(num_chains)}
+    options = {"devices": devices, "progress": progress}
+    journal = Journal.load(keeping, identity, posterior, space, theta)
+    if journal is None:
         found = look_around(posterior, space, init, seed, clock)
-        ways = plans(posterior, found, method, num_chains)
-        for number, way in enumerate(ways):
-            setup = choose(posterior, space, found, way, num_chains, seed, clock)
-            with clock.part("windows"):
-                apart = bool(found.elsewhere.rivals)
-                setup = settle(setup, clock, seed + 1, free=transforms is None, apart=apart, devices=devices)
-            last = number == len(ways) - 1
-            draws, may_be_cured = run(
-                setup, found, folder=folder, resumed=False, rounds=ROUNDS if last else ROUNDS_BEFORE_OTHERS
-            )
-            if draws.certificate.ok or not may_be_cured or clock.is_over():
-                break
+        journal = Journal(identity, found, plans(posterior, found, method, num_chains))
+    while True:
+        if journal.setup is None:
+            setup = choose(posterior, space, journal.found, journal.plans[journal.plan], num_chains, seed, clock)
+            apart = bool(journal.found.elsewhere.rivals)
+            try:
+                with clock.part("windows"):
+                    setup = settle(setup, clock, seed + 1, free=transforms is None, apart=apart, devices=devices)
+            except Interrupted as stopped:
+                enough = Enough(error, 0, 1, clock, False, quantities)
+                _certify(stopped.draws, setup, journal.found, enough, clock, [Doubt(CHOOSING)])
+                raise
+            journal.setup = setup
+        draws, may_be_cured = _run(
+            journal, keeping, theta, error=error, seed=seed, clock=clock, quantities=quantities, options=options
+        )
+        if draws.certificate.ok or not may_be_cured or clock.is_over() or journal.is_last_plan:
+            break
+        journal.next_plan()
     if not draws.certificate.ok:
         text = "ib.infer: NOT certified.\n" + "\n".join(f"- {reason}" for reason in draws.certificate.reasons)
         warnings.warn(text, UntrustworthyWarning, stacklevel=2)
@@ -132,19 +142,20 @@ def infer(
 
 
 def _run(
-    setup: Setup, found: Found | None, *, error: float, seed: int, clock: Clock,
-    quantities: dict[str, Callable[[PyTree], Any]], options: dict[str, Any], folder: Path | None, resumed: bool,
-    rounds: int = ROUNDS,
+    journal: Journal, keeping: Keeping, theta: PyTree, *, error: float, seed: int, clock: Clock,
+    quantities: dict[str, Callable[[PyTree], Any]], options: dict[str, Any],
 ) -> tuple[Draws, bool]:  # fmt: skip
     """The long run, again with shorter steps where they turn out too long; and whether another sampler may do better."""
-    for round_ in range(rounds):
+    rounds = ROUNDS if journal.is_last_plan else ROUNDS_BEFORE_OTHERS
+    while True:
+        setup, found = journal.setup, journal.found
+        assert setup is not None
         width = setup.metric.dimension * setup.num_chains * (1 if setup.method == "full" else 2)
         burn_in = ADAPTATION if setup.method == "full" else 10 + int(10 / setup.step_size)
         most = int(max(1_000, min(MOST_DRAWS, MOST_NUMBERS // width)))
         enough = Enough(error, burn_in, most, clock, options["progress"], quantities)
-        if folder is not None and not resumed:
-            setup.save(folder)
-        last = round_ == rounds - 1 or clock.is_over()
+        journal.save(keeping, theta)
+        last = journal.round == rounds - 1 or clock.is_over()
         try:
             with clock.part("sampling"):
                 draws = setup.sample(
@@ -152,26 +163,26 @@ def _run(
                     burn_in=burn_in,
                     seed=seed,
                     until=enough,
-                    resume=resumed,
                     on_failure="raise",
                     **options,
+                    **keeping.of_run(journal.run),
                 )
         except Interrupted as stopped:
             _certify(stopped.draws, setup, found, enough, clock, [Doubt(INTERRUPTED)])
+            stopped.args = (f"stopped after {stopped.draws.num_steps:,} steps. {keeping.how_to_resume()}",)
             raise
         except NonFiniteError as failed:
             if last:
                 left = Doubt(f"a chain left the finite numbers: {failed}", of_sampler=True)
                 return _certify(failed.draws, setup, found, enough, clock, [left])
-            setup, resumed = _calmer(setup, "bias"), False
+            journal.next_round(_calmer(setup, "bias"))
             continue
-        resumed = False
         divergent = _divergent(draws)
         if last or clock.is_over() or not (enough.why in ("bias", "noise") or divergent > MOST_DIVERGENT):
             break
         if setup.method == "full" and setup.acceptance >= MOST_ACCEPTANCE:
             break
-        setup = _calmer(setup.from_here(draws), enough.why)
+        journal.next_round(_calmer(setup.from_here(draws), enough.why))
     return _certify(draws, setup, found, enough, clock, [])
 
 
@@ -247,6 +258,40 @@ def _check(error: float, method: str, num_chains: int, seed: int) -> None:
         raise ValueError(f"`method` must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
     whole_number("num_chains", num_chains, 2)
     whole_number("seed", seed, 0)
+
+
+def _check_names(model: Any, kwargs: dict[str, Any]) -> None:
+    """Raise a TypeError where neither `infer` nor the model has an argument of that name."""
+    own = [name for name, p in inspect.signature(infer).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    theirs: list[str] = []
+    if callable(model):
+        try:
+            parameters = inspect.signature(model).parameters
+        except (TypeError, ValueError):  # it does not say
+            return
+        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            return
+        theirs = list(parameters)
+    for name in kwargs:
+        if name not in theirs:
+            nor = " and neither has the model" if theirs else ""
+            raise TypeError(f"ib.infer has no argument {name!r}{nor}.{nearest(name, [*own, *theirs])}")
+
+
+def _check_quantities(posterior: Posterior, quantities: dict[str, Callable[[PyTree], Any]], theta: PyTree) -> None:
+    """Raise a ValueError where a quantity cannot be made, or has the name of a variable."""
+    taken = {variable_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(theta)}
+    taken |= set(jax.eval_shape(posterior.deterministics, theta)) if quantities else set()
+    for name, function in quantities.items():
+        if not callable(function):
+            raise ValueError(f"The quantity {name!r} must be a function of theta; got {type(function).__name__}.")
+        if name in taken:
+            raise ValueError(f"The quantity {name!r} has the name of a variable of the model. Give it another one.")
+        made: Any = jax.eval_shape(function, theta)
+        if not isinstance(made, jax.ShapeDtypeStruct):
+            raise ValueError(
+                f"The quantity {name!r} must return one array or number; got {type(made).__name__}. Give each part a name of its own."
+            )
 
 
 def _positive(name: str, value: Any) -> float:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import jax
@@ -30,19 +27,6 @@ from inbounds.space import Space, is_constraint, is_transform
 from inbounds.trees import PyTree
 
 __all__ = ["Setup"]
-
-FILE = "inference.npz"
-WRITTEN_AS_TEXT = (
-    "method",
-    "gradient",
-    "batch_size",
-    "corrects",
-    "step_size",
-    "acceptance",
-    "num_chains",
-    "choices",
-    "costs",
-)
 
 
 @dataclass(frozen=True)
@@ -179,68 +163,28 @@ class Setup:
         """The same with what was chosen, and why."""
         return replace(self, choices=self.choices | choices)
 
-    def save(self, folder: Path) -> None:
-        """Write it down beside the checkpoints, as an npz file without pickle: what was compiled, and the posterior, are left out."""
-        trees_of = {"metric": self.metric, "center": self.center, "starts": self.starts}
-        arrays = {
-            f"{name}.{number}": np.asarray(leaf)
-            for name, tree in trees_of.items()
-            for number, leaf in enumerate(jax.tree.leaves(tree))
-        }
-        if self.noise is not None:
-            arrays["noise.covariance"] = self.noise.covariance
+    def as_written(self) -> dict[str, Any]:
+        """What a file holds of it: all but the posterior, and transforms by their names."""
         placed = jax.tree.leaves(self.transforms, is_leaf=is_transform)
-        arrays |= {f"scale.{i}": np.asarray(t.scale) for i, t in enumerate(placed) if isinstance(t, tf.HalfLine)}
-        words = {name: getattr(self, name) for name in WRITTEN_AS_TEXT} | {
-            "largest": None if self.noise is None else self.noise.largest,
-            "names of transforms": [t.name for t in placed],
-        }
-        folder.mkdir(parents=True, exist_ok=True)
-        partial_ = folder / f"{FILE}.partial"
-        with partial_.open("wb") as file:
-            np.savez(file, words=np.frombuffer(json.dumps(words).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
-        partial_.replace(folder / FILE)
+        named = [[_name(t), np.asarray(t.scale) if isinstance(t, tf.HalfLine) else None] for t in placed]
+        return {part.name: getattr(self, part.name) for part in fields(self)} | {"posterior": None, "transforms": named}
 
     @classmethod
-    def load(cls, folder: Path, posterior: Posterior, space: Space, theta: PyTree) -> Setup | None:
-        """The one of an earlier run; None where there is none. `theta` has the structure of a point."""
-        file = folder / FILE
-        if not file.exists():
-            return None
-        try:
-            with np.load(file, allow_pickle=False) as stored:
-                words = json.loads(bytes(stored["words"]))
-                arrays = {name: stored[name] for name in stored.files if name != "words"}
-            structure: Any = jax.tree.structure(theta)
-
-            def tree(name: str, structure: Any) -> PyTree:
-                leaves = [arrays[f"{name}.{number}"] for number in range(structure.num_leaves)]
-                return jax.tree.unflatten(structure, leaves)
-
-            point = jax.tree.unflatten(structure, [0] * structure.num_leaves)
-            largest = words.pop("largest")
-            return cls(
-                posterior=posterior,
-                transforms=_placed(space, words.pop("names of transforms"), arrays),
-                metric=tree("metric", jax.tree.structure(Dense(point, 0, 0))),
-                center=tree("center", structure) if "center.0" in arrays else None,
-                starts=tree("starts", structure),
-                noise=None if largest is None else RowNoise(arrays["noise.covariance"], largest),
-                **words,
-            )
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"{file} cannot be read as what a run of ib.infer left there: {error}. Give another `checkpoint` folder, or leave `resume` out."
-            ) from error
+    def of_written(cls, written: dict[str, Any], posterior: Posterior, space: Space) -> Setup:
+        """The one that was written, of the same posterior."""
+        return cls(**written | {"posterior": posterior, "transforms": _placed(space, written["transforms"])})
 
 
-def _placed(space: Space, names: list[str], arrays: dict[str, np.ndarray]) -> PyTree:
+def _name(transform: Any) -> str:
+    return str(getattr(transform, "name", transform))
+
+
+def _placed(space: Space, named: list[Any]) -> PyTree:
     """The transforms that a run had: those of the space, or what took their place."""
     supports, treedef = jax.tree.flatten(space.supports, is_leaf=is_constraint)
     placed = []
-    for number, (support, now, name) in enumerate(zip(supports, space.leaves(), names, strict=True)):
-        scale = arrays.get(f"scale.{number}")
-        same = name == now.name and (scale is None or np.array_equal(scale, np.asarray(now.scale)))
+    for support, now, (name, scale) in zip(supports, space.leaves(), named, strict=True):
+        same = name == _name(now) and (scale is None or np.array_equal(scale, np.asarray(now.scale)))
         placed.append(now if same else tf.onto(support, name, scale=scale))
     return jax.tree.unflatten(treedef, placed)
 

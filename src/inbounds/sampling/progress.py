@@ -15,7 +15,7 @@ class ProgressBar:
     """A bar with steps a second and the time left.
 
     Args:
-        total, done: steps, or what `unit` says.
+        total, done: steps, or what `unit` says; None where nobody knows the total.
         show: whether it is wanted; in a pipe or a file there is none all the same.
         description: in front of it.
         at_once: or only after half a second, since a run that is over by then needs none. Before the first run of a program
@@ -23,7 +23,9 @@ class ProgressBar:
         unit: what is counted.
     """
 
-    def __init__(self, total: int, done: int, show: bool, description: str, at_once: bool = True, unit: str = "step"):
+    def __init__(
+        self, total: int | None, done: int, show: bool, description: str, at_once: bool = True, unit: str = "step"
+    ):
         in_notebook = "ipykernel" in sys.modules
         self.visible = show and (in_notebook or sys.stderr.isatty())
         self.options = {"total": total, "desc": description, "unit": unit, "unit_scale": True, "leave": False}

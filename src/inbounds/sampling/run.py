@@ -145,9 +145,11 @@ class Run:
         carry, done, began = self.carry, self.done, time.perf_counter() - self.seconds
         pace = blocks = self._first_blocks()
         interrupts = Interrupts(terminate=self.checkpointer is not None or self.record.on_disk)
-        bar = ProgressBar(self.num_steps, done, progress, program.kernel.name, at_once=blocks == 1)
+        total = self.num_steps if self.until is None else None  # nobody knows how many it takes
+        bar = ProgressBar(total, done, progress, program.kernel.name, at_once=blocks == 1)
         with interrupts, self.record, bar:
-            while done < self.num_steps:
+            over = self._ended_here(carry, done, began)
+            while not over and done < self.num_steps:
                 every = program.kernel.refresh_every
                 if every is not None and done > 0 and done % every == 0:
                     carry = refresh(program, carry)
@@ -166,8 +168,9 @@ class Run:
                     self.monitor(done, self._collected(carry))
                 self._look_after(interrupts, carry, done, began)
                 self.done = done
-                if self.until is not None and self._has_enough(carry, done, began, done >= look):
-                    break
+                over = self.until is not None and self._has_enough(carry, done, began, done >= look)
+                if over and self.checkpointer is not None and done % length == 0:  # from here it can be gone on with
+                    self.checkpointer.save(done, carry, self.keys, self.record, time.perf_counter() - began)
                 bar.say("" if self.until is None else self.until.words)
                 blocks = agreed(self._next_blocks(blocks, time.perf_counter() - clock))
                 if blocks != pace:
@@ -184,6 +187,12 @@ class Run:
         if self.checkpointer is not None:
             blocks = self.checkpointer.most_blocks(blocks, done, self.num_steps, length)
         return blocks
+
+    def _ended_here(self, carry: Carry, done: int, began: float) -> bool:
+        """Whether a run that is resumed has been enough already, where its draws were looked at last."""
+        if self.until is None or not done or self.until.next_look(done - self.program.block_steps) > done:
+            return False
+        return self._has_enough(carry, done, began, True)
 
     def _has_enough(self, carry: Carry, done: int, began: float, is_time: bool) -> bool:
         """Whether the run may end here: all its processes say the same."""

@@ -314,6 +314,19 @@ def _changed(constrain: Any, phi: PyTree) -> list[bool]:
     return [out is not into for out, into in zip(jaxpr.outvars, jaxpr.invars, strict=True)]
 
 
+def refuse_what_is_there(url: str) -> None:
+    """Raise a ValueError where a store cannot be made: for those who have long work to do before."""
+    store = _Store(url)
+    store.refuse_files()
+    with _refusing_damage(url):
+        store.refuse_what_is_there()
+
+
+def remove(url: str) -> None:
+    """Remove a store that a run of ours left, if there is one."""
+    _Store(url).remove()
+
+
 class _Store:
     """The Zarr store itself: made, cut to a length, appended to, published."""
 
@@ -329,18 +342,10 @@ class _Store:
         self, layout: _Layout, fingerprint: dict[str, Any], resume: bool, position: int | None, checkpoints: bool
     ) -> None:
         found = self._attributes()
-        if found is None:
-            if position is not None:
-                raise ValueError(
-                    f"The checkpoint counts {position:,} draws in the store {self.url}, which is not there."
-                )
-            if not self._is_empty():
-                raise ValueError(f"{self.url} holds something else. Give `store` a name that is not taken.")
-        elif not resume:
-            raise ValueError(
-                f"The store {self.url} exists. Give another name; or go on with the run that made it, with resume=True "
-                "and its checkpoint."
-            )
+        if found is None and position is not None:
+            raise ValueError(f"The checkpoint counts {position:,} draws in the store {self.url}, which is not there.")
+        if found is None or not resume:
+            self.refuse_what_is_there()
         else:
             foreign = differences(found.get("run", {}), fingerprint)
             if foreign:
@@ -359,6 +364,21 @@ class _Store:
             self._note(WRITER, self.writer)
             sync(self.staged.publish())
         self.publish()
+
+    def refuse_what_is_there(self) -> None:
+        """Raise a ValueError where a store cannot be made anew."""
+        if self._attributes() is not None:
+            raise ValueError(
+                f"The store {self.url} exists. Give another name; or go on with the run that made it, with resume=True "
+                "and its checkpoint."
+            )
+        if not self._is_empty():
+            raise ValueError(f"{self.url} holds something else. Give `store` a name that is not taken.")
+
+    def remove(self) -> None:
+        """Remove a store of ours, if there is one."""
+        if self._attributes() is not None:
+            sync(self.staged.clear())
 
     def refuse_files(self) -> None:
         inner = self.staged.inner
