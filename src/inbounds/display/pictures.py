@@ -1,4 +1,4 @@
-"""Pictures for light pages and for dark ones. Needs matplotlib, `pip install "inbounds[cli]"`.
+"""Pictures for light pages and for dark ones. Needs matplotlib, `pip install "inbounds[plot]"`.
 
 Everything here takes plain arrays; colours are told apart by people who do not see red and green, and every method keeps its
 colour in every picture.
@@ -98,9 +98,9 @@ def save_picture(stem: Path, draw: Callable[[Theme], Any]) -> Path:
         stem: the path without its ending.
         draw: `draw(theme)`, which returns a figure from `new_figure`; it uses the theme's colours and no others.
     """
-    matplotlib = _matplotlib()
+    library = plotting()
     stem = Path(stem)
-    with matplotlib.rc_context(LIGHT.settings()):
+    with library.rc_context(LIGHT.settings()):
         figure = draw(LIGHT)
         # No date in the files: the same results give the same bytes.
         figure.savefig(stem.with_name(stem.name + ".png"), dpi=150, metadata={"Software": None})
@@ -122,16 +122,17 @@ def _in_dark(svg: str) -> str:
 
 def new_figure(rows: int, columns: int, width: float = 7.2, height: float = 2.4, **options: Any) -> tuple[Any, Any]:
     """A figure and its axes (rows, columns); `height` is that of one row, in inches."""
-    _matplotlib()
+    plotting()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def _matplotlib() -> Any:
+def plotting() -> Any:
+    """Matplotlib; where it is not installed an error says how to."""
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError('pictures need matplotlib: pip install "inbounds[cli]"') from error
+        raise ImportError('pictures need matplotlib: pip install "inbounds[plot]"') from error
     return matplotlib
