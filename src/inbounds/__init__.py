@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from inbounds.kernels import baselines as baselines
     from inbounds.sampling import Checkpoint as Checkpoint
     from inbounds.sampling.leave_one_out import LeaveOneOut as LeaveOneOut
+    from inbounds.sampling.saved import load as load
     from inbounds.tuning import tune as tune
 
 __version__ = "0.1.0"
@@ -74,6 +75,7 @@ __all__ = [
     "kernels",
     "lazy_rows",
     "leimkuhler_matthews",
+    "load",
     "metrics",
     "models",
     "preconditioners",
@@ -92,6 +94,7 @@ if not TYPE_CHECKING:
         {
             "Checkpoint": "inbounds.sampling.checkpoint",
             "LeaveOneOut": "inbounds.sampling.leave_one_out",
+            "load": "inbounds.sampling.saved",
             "baselines": "inbounds.kernels.baselines",
             "diagnostics": "inbounds.diagnostics",
             "models": "inbounds.models",

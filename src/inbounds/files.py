@@ -52,7 +52,7 @@ def read(file: Path, *classes: type, what: str, like: PyTree = None) -> Any:
         ValueError: it is another file, or damaged.
     """
     try:
-        with np.load(file, allow_pickle=False) as stored:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             words = json.loads(bytes(stored[WORDS]))
             return _decoded(words, stored, {one.__name__: one for one in classes}, _structure(like))
     except FileNotFoundError:
@@ -63,6 +63,8 @@ def read(file: Path, *classes: type, what: str, like: PyTree = None) -> Any:
 
 def _structure(like: PyTree) -> Any:
     """Of a tree; None of a single array, which needs none."""
+    if like is None:
+        return None
     structure: Any = jax.tree.structure(like)
     return None if structure.num_nodes == structure.num_leaves else structure
 

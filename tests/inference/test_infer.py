@@ -180,7 +180,7 @@ def test_arguments_that_do_not_fit_are_refused_before_any_work(arguments, messag
 def test_a_posterior_takes_no_arguments_and_a_number_is_no_model():
     with pytest.raises(ValueError, match="has its data already"):
         ib.infer(spending(), np.ones(3))
-    with pytest.raises(ValueError, match="`model` must be an ib.Posterior, a NumPyro model"):
+    with pytest.raises(ValueError, match=r"`model` must be an ib\.Posterior, a NumPyro model"):
         ib.infer(3)
 
 

@@ -229,6 +229,7 @@ def _certify(
         choices=setup.choices,
         costs=_costs(draws, setup, found, clock),
         method=setup.method,
+        course=enough.course,
     )
     draws.seconds = clock.elapsed()
     return draws, all(doubt.of_sampler for doubt in against)

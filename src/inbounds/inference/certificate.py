@@ -43,6 +43,7 @@ class Certificate:
         choices: what was chosen, by name, and why.
         costs: gradients of rows, passes over the data, and seconds of each part of the work, by name.
         method: "minibatch" or "full".
+        course: how it got there: of each look at the draws (seconds since the beginning, draws per chain, `reached`).
     """
 
     ok: bool
@@ -59,6 +60,7 @@ class Certificate:
     choices: dict[str, str]
     costs: dict[str, float] = field(default_factory=dict)
     method: str = "minibatch"
+    course: list[tuple[float, int, float]] = field(default_factory=list)
 
     def __str__(self) -> str:
         head = "Certified" if self.ok else "NOT certified"
@@ -138,7 +140,8 @@ def _of_block(fine: np.ndarray, coarse: np.ndarray | None) -> Estimates:
     for share in QUANTILES:
         of_coarse = None if y is None else _quantile_series(y, share)
         at, noise, bias, _ = _richardson(_quantile_series(x, share), of_coarse)
-        quantiles.append(center + unit * at)
+        within = fine.min(axis=(0, 1)), fine.max(axis=(0, 1))  # so that none is out of bounds
+        quantiles.append(np.clip(center + unit * at, *within))
         quantile_error.append(np.hypot(noise, bias))
     found = convergence(fine)
 

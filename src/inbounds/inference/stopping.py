@@ -50,6 +50,7 @@ class Enough:
         estimates: by variable, at the last look.
         why: "error", "chains", "bias", "noise", "draws" or "time", when the run has ended.
         words: for the bar.
+        course: of each look (seconds since the beginning, draws per chain, error reached).
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Enough:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.why = ""
         self.words = ""
+        self.course: list[tuple[float, int, float]] = []
         self.said = time.perf_counter()
 
     def next_look(self, done: int) -> int:
@@ -78,6 +80,7 @@ class Enough:
     def enough(self, draws: Draws) -> bool:
         self.look(draws)
         reached = self.reached()
+        self.course.append((self.clock.elapsed(), draws.num_draws, reached))
         self._say(draws, reached)
         biased = max(
             (float(np.max(np.maximum(e.mean_bias, e.sd_bias) - 2 * e.noise_of_bias, initial=0)) for e in self._all()),

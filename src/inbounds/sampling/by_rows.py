@@ -37,16 +37,19 @@ class ByRows:
         batch_rows: rows at once; None: as many as `MEMORY` has room for.
         seed: of the keys.
         name: what errors call the function.
+        rows_option: what they call `batch_rows`.
     """
 
     def __init__(
-        self, function: Callable[..., Any], theta: PyTree, data: PyTree, batch_rows: int | None, seed: int, name: str
-    ):
+        self, function: Callable[..., Any], theta: PyTree, data: PyTree, batch_rows: int | None, seed: int, name: str,
+        rows_option: str = "batch_rows",
+    ):  # fmt: skip
         if not callable(function):
             raise ValueError(
                 f"`{name}` must be a function of theta and a batch of rows; got {type(function).__name__}."
             )
         self.function, self.name, self.keyed = function, name, takes_a_key(function)
+        self.rows_option = rows_option
         self.data = data
         self.num_rows = num_data(data) or 0
         leaves, self._treedef = jax.tree.flatten(theta)
@@ -99,7 +102,7 @@ class ByRows:
 
     def _rows_at_once(self, batch_rows: int | None) -> int:
         if batch_rows is not None:
-            return int(min(whole_number("batch_rows", batch_rows), self.num_rows))
+            return int(min(whole_number(self.rows_option, batch_rows), self.num_rows))
         numbers = MEMORY // SHARE // self._bytes_per_row()
         return max(1, min(self.num_rows, numbers))
 
@@ -180,7 +183,7 @@ class ByRows:
                 raise ValueError(
                     f"`{self.name}(theta, batch)` says something else of a row when other rows are in its batch, and the "
                     f"{self.num_rows:,} rows are looked at {self.rows_at_once:,} at a time. Let it use each row alone: what it takes from "
-                    "all of them (a mean, a maximum) is computed before. Or give `batch_rows` all the rows."
+                    f"all of them (a mean, a maximum) is computed before. Or give `{self.rows_option}` all the rows."
                 )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inbounds.arguments import whole_number
 from inbounds.display import escape
 from inbounds.kernels._base import Kernel
 from inbounds.sampling import verdict
@@ -47,6 +49,8 @@ class Draws:
         certificate: how far each mean, sd and quantile may be off, where `ib.infer` made the draws; None elsewhere. It has `ok`, `reasons`,
             `mean_error`, `sd_error` and `quantile_error` by variable, and `choices`.
         quantities: functions of theta by name; their values are among `variables()`.
+        data_version: of the posterior's data, how often they had been given; None where nobody knows.
+        known: of draws that were loaded, what a file says in the place of their model.
 
     Example:
         >>> posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
@@ -70,6 +74,8 @@ class Draws:
     of_steps: list[verdict.Note] = field(default_factory=list, repr=False)
     certificate: Any = field(default=None, repr=False)
     quantities: dict[str, Callable[[PyTree], Any]] = field(default_factory=dict, repr=False)
+    data_version: int | None = field(default=None, repr=False)
+    known: dict[str, Any] = field(default_factory=dict, repr=False)
     _convergence: dict[str, Convergence] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -92,6 +98,8 @@ class Draws:
     @property
     def posterior(self) -> Posterior:
         """What was sampled."""
+        if self.kernel.posterior is None:
+            raise ValueError("A file of draws does not hold their posterior: give it, as in ib.load(path, posterior).")
         return self.kernel.posterior
 
     def log_theta(self) -> PyTree:
@@ -112,29 +120,31 @@ class Draws:
 
     @cached_property
     def _deterministics(self) -> dict[str, np.ndarray]:
+        result: dict[str, np.ndarray] = self.known.get("deterministics", {})
+        if self.known:
+            return result
         named = self.kernel.posterior.deterministics
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.theta)
         if not jax.eval_shape(named, one):
             return {}
-        result: dict[str, np.ndarray] = of_all_draws(named, self.theta)
+        result = of_all_draws(named, self.theta)
         return result
 
     @cached_property
     def _quantities(self) -> dict[str, np.ndarray]:
+        result: dict[str, np.ndarray] = self.known.get("quantities", {})
         if not self.quantities:
-            return {}
+            return result
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.theta)
         for name, function in self.quantities.items():
-            made: Any = jax.eval_shape(function, one)
-            if not isinstance(made, jax.ShapeDtypeStruct):
+            shape: Any = jax.eval_shape(function, one)
+            if not isinstance(shape, jax.ShapeDtypeStruct):
                 raise ValueError(
-                    f"The quantity {name!r} must return one array or number; got {type(made).__name__}. Give each part a name of its own."
+                    f"The quantity {name!r} must return one array or number; got {type(shape).__name__}. Give each part a name of its own."
                 )
         functions = dict(self.quantities)
-        result: dict[str, np.ndarray] = of_all_draws(
-            lambda theta: {name: jnp.asarray(f(theta)) for name, f in functions.items()}, self.theta
-        )
-        return result
+        made: dict[str, np.ndarray] = of_all_draws(lambda theta: {name: jnp.asarray(f(theta)) for name, f in functions.items()}, self.theta)
+        return result | made
 
     def flat(self) -> PyTree:
         """Draws of theta with the chains one after the other, as `numpyro.infer.Predictive` takes them."""
@@ -174,6 +184,94 @@ class Draws:
         from inbounds.sampling.leave_one_out import leave_one_out
 
         return leave_one_out(self, batch_rows, progress)
+
+    def plot(self, names: str | Sequence[str] | None = None, *, most: int = 8) -> Any:
+        """A picture: of each number its trace, the ranks of its chains, and its marginal beside the bounds; and how the error fell.
+
+        Chains that agree have ranks that lie level. Where there is a certificate, the marginal has the mean with twice its total error, and
+        the last row shows twice the largest total error against time.
+
+        Args:
+            names: of the variables, deterministics and quantities; None: all.
+            most: numbers that are shown.
+
+        Returns:
+            A figure of matplotlib: `figure.savefig("draws.png")`. Notebooks show it.
+
+        Raises:
+            ImportError: matplotlib is not installed; the message says how to.
+            ValueError: there are no draws, or no variable of that name.
+
+        Example:
+            >>> draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 200, num_chains=2, progress=False)
+            >>> [axis.get_title() for axis in draws.plot("x").axes]
+            ['trace', 'ranks within all the chains', 'marginal']
+        """
+        from inbounds.sampling.pictures import picture
+
+        return picture(self, names, whole_number("most", most))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the draws to a file, for `ib.load`: with their certificate and quantities, and without their model.
+
+        The file holds numbers and texts, and no code. For draws that do not fit into memory, or that others are to read while the run goes
+        on, there is `store`.
+
+        Args:
+            path: the file; one that is there is replaced.
+
+        Raises:
+            ValueError: the run stored no draws.
+
+        Example:
+            >>> draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 200, num_chains=2, progress=False)
+            >>> draws.save("draws.npz")
+            >>> ib.load("draws.npz").summary()["x"] == draws.summary()["x"]
+            True
+        """
+        from inbounds.sampling.saved import save
+
+        save(self, path)
+
+    def predict(
+        self,
+        f: Callable[..., Any],
+        data: PyTree,
+        *,
+        batch_size: int | None = None,
+        reduce: Callable[[PyTree], PyTree] | None = None,
+        seed: int = 0,
+        progress: bool = True,
+    ) -> PyTree:
+        """`f` at every draw and every row: what the posterior predicts.
+
+        Rows are looked at in batches, and draws in tiles, so that a device never holds them all.
+
+        Args:
+            f: `f(theta, batch)`, one value per row, of any shape, or a tree of them; or `f(theta, batch, key)`, which draws what is random:
+                each draw and row has a key of its own, whatever the batches.
+            data: rows as those of the posterior: a tree of arrays, a table, or a stream from disk.
+            batch_size: rows at once; None: as many as memory is meant for.
+            reduce: of values with the axes (draw, row, ...), what is kept of each row: `lambda values: values.mean(axis=0)`. Without it all
+                are, and memory grows with rows times draws.
+            seed: of the keys.
+            progress: whether to show a bar.
+
+        Returns:
+            Arrays (chain, draw, row, ...); with `reduce`, what it returns, (row, ...).
+
+        Raises:
+            ValueError: `f` does not return one value per row, or needs the other rows of its batch.
+            MemoryError: the values do not fit into memory.
+
+        Example:
+            >>> draws = ib.sample(ib.sgld(ib.Posterior({"w": dist.Normal(0.0, 1.0)})), 0.1, 200, num_chains=2, progress=False)
+            >>> draws.predict(lambda theta, x: theta["w"] * x, np.arange(5.0), progress=False).shape
+            (2, 200, 5)
+        """
+        from inbounds.sampling.predictions import predictions
+
+        return predictions(self, f, data, batch_size, reduce, seed, progress)
 
     def warnings(self) -> list[str]:
         """What a careful reader should know of these draws: nothing, for a healthy run. Each note names its section of `docs/warnings.md`."""
@@ -215,16 +313,26 @@ class Draws:
         """Notes on variables whose draws sit at the floats next to a bound."""
         names: list[str] = []
         shares: list[np.ndarray] = []
+        ends = self.ends()
+        for name, leaf in _shapes(self.theta):
+            theta, (lower, upper) = np.asarray(leaf), ends[name]
+            names.extend(labels(name, theta.shape[2:]))
+            shares.append(np.mean(next_to(theta, lower, 1) | next_to(theta, upper, -1), axis=(0, 1)).ravel())
+        return verdict.off_the_bounds(names, np.concatenate(shares))
+
+    def ends(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """(lower, upper) end of each variable of theta, by name; infinite where there is none."""
+        found: dict[str, tuple[np.ndarray, np.ndarray]] = dict(self.known.get("ends", {}))
+        if found:
+            return found
 
         def look(path: tuple[Any, ...], support: Any, subtree: PyTree) -> None:
             lower, upper = (np.asarray(end) for end in bounds(support))
-            for subpath, leaf in jax.tree_util.tree_leaves_with_path(subtree):
-                theta = np.asarray(leaf)
-                names.extend(labels(variable_name((*path, *subpath)), theta.shape[2:]))
-                shares.append(np.mean(next_to(theta, lower, 1) | next_to(theta, upper, -1), axis=(0, 1)).ravel())
+            for subpath, _ in jax.tree_util.tree_leaves_with_path(subtree):
+                found[variable_name((*path, *subpath))] = lower, upper
 
         jax.tree_util.tree_map_with_path(look, self.kernel.space.supports, self.theta, is_leaf=is_constraint)
-        return verdict.off_the_bounds(names, np.concatenate(shares))
+        return found
 
     def _why_none(self) -> str:
         within = self.num_steps <= self.burn_in

@@ -139,6 +139,7 @@ class Record:
             thin=self.program.thin,
             seconds=seconds,
             stored_theta=theta,
+            data_version=self.program.kernel.posterior.version,
         )
 
     def _stats(self, rows: Rows | None) -> dict[str, np.ndarray]:

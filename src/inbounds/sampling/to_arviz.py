@@ -19,13 +19,14 @@ def data_tree(draws: Draws, log_likelihood: bool, coords: dict[str, Any] | None,
     """The tree of `Draws.to_arviz`."""
     arviz_base = _arviz("arviz_base")
     groups = {"posterior": _for_arviz(draws.variables()), "sample_stats": _read(_numbers(draws.stats))}
-    data = draws.kernel.posterior.observed()
+    posterior = draws.kernel.posterior  # None where draws were loaded without
+    data = {} if posterior is None else posterior.observed()
     observed = dict(zip(array_names(list(data), taken=()), data.values(), strict=True))
     if observed:
         groups["observed_data"] = observed
     if log_likelihood:
         groups["log_likelihood"] = _log_likelihood(draws, next(iter(observed)) if len(observed) == 1 else "data")
-    own_coords, own_dims = draws.kernel.posterior.coordinates()
+    own_coords, own_dims = ({}, {}) if posterior is None else posterior.coordinates()
     return arviz_base.from_dict(
         groups,
         coords=own_coords | (coords or {}),
@@ -36,7 +37,7 @@ def data_tree(draws: Draws, log_likelihood: bool, coords: dict[str, Any] | None,
 
 def _log_likelihood(draws: Draws, name: str) -> dict[str, np.ndarray]:
     """log p(x_i | theta) of every datum at every draw, a slice of the data at a time."""
-    posterior = draws.kernel.posterior
+    posterior = draws.posterior
     if posterior.log_likelihood is None or not posterior.observed():
         raise ValueError(
             "The log likelihood of each datum is not known: the posterior has no `log_likelihood` with `data` in arrays."

@@ -1,0 +1,111 @@
+"""Draws in a file: all that can be read off them without their model. Nothing in it is code, so anyone's may be opened."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from inbounds.files import read, write
+from inbounds.posterior import Posterior
+from inbounds.sampling.draws import Draws
+from inbounds.sampling.verdict import Note
+from inbounds.trees import PyTree, variable_name
+
+__all__ = ["load", "save"]
+
+FORMAT = 1
+PLAIN = ("stats", "of_steps", "certificate", "num_steps", "burn_in", "thin", "seconds")  # fields of draws, as they are
+
+
+@dataclass(frozen=True)
+class SavedKernel:
+    """What is known of the kernel of draws that were loaded."""
+
+    name: str
+    one_temperature: float | None
+    posterior: Posterior | None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ValueError(
+            f"These draws were loaded from a file, which does not hold the kernel that made them: there is no {name!r}. What needs the model "
+            "is done before they are saved."
+        )
+
+
+def save(draws: Draws, path: str | os.PathLike[str]) -> None:
+    """`Draws.save`."""
+    if draws.phi is None:
+        raise ValueError("This run collected running statistics and stored no draws: see `draws.collected`.")
+    kernel, variables = draws.kernel, draws.variables()
+    written = {
+        "format": FORMAT,
+        "version": version("inbounds"),
+        "kernel": [kernel.name, kernel.one_temperature],
+        "theta": _plain(draws.theta),
+        "phi": _plain(draws.phi),
+        "deterministics": draws.deterministics(),
+        "quantities": {name: variables[name] for name in [*draws.quantities, *draws.known.get("quantities", {})]},
+        "ends": draws.ends(),
+        **{name: getattr(draws, name) for name in PLAIN},
+    }
+    write(Path(path), written)
+
+
+def load(path: str | os.PathLike[str], posterior: Posterior | None = None) -> Draws:
+    """Draws that `Draws.save` wrote: their tables, pictures and predictions, and their certificate, are those of before.
+
+    Args:
+        path: the file.
+        posterior: that they were drawn from, for what needs it (`draws.loo()`); a file does not hold it.
+
+    Returns:
+        The draws. Trees of parameters come back as dicts, lists and tuples. The kernel and its state are not there.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is none of ours, or damaged.
+
+    Example:
+        >>> draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Normal(0.0, 1.0)})), 0.1, 200, num_chains=2, progress=False)
+        >>> draws.save("draws.npz")
+        >>> bool((ib.load("draws.npz").theta["x"] == draws.theta["x"]).all())
+        True
+    """
+    from inbounds.inference.certificate import Certificate  # here: it is made of draws
+
+    what = "draws that were saved"
+    found = read(Path(path), Certificate, Note, what=what)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(f"{path} cannot be read as {what}: it is of another kind, or of a later version of inbounds.")
+    name, temperature = found["kernel"]
+    kernel: Any = SavedKernel(name, temperature, posterior)
+    draws = Draws(
+        phi=found["phi"],
+        collected=None,
+        kernel=kernel,
+        state=None,
+        stored_theta=found["theta"],
+        **{part: found[part] for part in PLAIN},
+    )
+    draws.known = {part: found[part] for part in ("deterministics", "quantities", "ends")}
+    return draws
+
+
+def _plain(tree: PyTree) -> Any:
+    """A tree of dicts, lists and tuples of arrays."""
+    if isinstance(tree, dict):
+        return {name if isinstance(name, str | int) else str(name): _plain(value) for name, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(map(_plain, tree))
+    below, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)
+    if len(below) == 1 and not below[0][0]:
+        return np.asarray(tree)
+    return {variable_name(path): _plain(value) for path, value in below}
