@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from inbounds import diagnostics as diagnostics
     from inbounds import models as models
     from inbounds import schedules as schedules
+    from inbounds import testing as testing
     from inbounds import tuning as tuning
     from inbounds.diagnostics._check import check as check
     from inbounds.inference import Certificate as Certificate
@@ -83,6 +84,7 @@ __all__ = [
     "schedules",
     "sgld",
     "sgnht",
+    "testing",
     "transforms",
     "tune",
     "tuning",
@@ -99,6 +101,7 @@ if not TYPE_CHECKING:
             "diagnostics": "inbounds.diagnostics",
             "models": "inbounds.models",
             "schedules": "inbounds.schedules",
+            "testing": "inbounds.testing",
             "tuning": "inbounds.tuning",
             "Certificate": "inbounds.inference",
             "infer": "inbounds.inference",

@@ -67,16 +67,40 @@ class Gradient(NamedTuple):
 
 
 class GradientEstimator(Protocol):
-    """What a kernel asks of an estimator."""
+    """What a kernel asks of an estimator. One of your own derives from it, and says what differs from what stands here.
 
-    refresh_every: int | None
-    smoothing: float
+    Attributes:
+        refresh_every: steps between two calls of `refresh`; None: it is never called.
+        smoothing: weight of the past where a kernel averages what minibatches show of the noise, in [0, 1).
+        reads_all_data: whether `init` or `refresh` looks at all the data.
+        data_version: `posterior.version` where it keeps what it found in the data: once these are replaced, its kernel is refused. None: it
+            keeps nothing of them.
 
-    def init(self, theta: PyTree, with_noise: bool) -> Any: ...
+    Example:
+        >>> class Cautious(ib.gradients.GradientEstimator):
+        ...     def __init__(self, posterior):
+        ...         self.inner = ib.gradients.minibatch(posterior)
+        ...     def estimate(self, state, theta, batch, with_noise):
+        ...         return self.inner.estimate(state, theta, batch, with_noise)
+        >>> kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}), gradient=Cautious)
+    """
 
-    def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_noise: bool) -> tuple[Gradient, Any]: ...
+    refresh_every: int | None = None
+    smoothing: float = 0.995
+    reads_all_data: bool = False
+    data_version: int | None = None
 
-    def refresh(self, state: Any, theta: PyTree) -> Any: ...
+    def init(self, theta: PyTree, with_noise: bool) -> Any:
+        """Its state for a chain that starts at `theta`; arrays, or None."""
+        return None
+
+    def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_noise: bool) -> tuple[Gradient, Any]:
+        """The gradient of log pi at `theta` from a minibatch, with its differences where `with_noise`; and the new state."""
+        ...
+
+    def refresh(self, state: Any, theta: PyTree) -> Any:
+        """The state after a look at all the data."""
+        return state
 
 
 GradientFactory = Callable[[Posterior], GradientEstimator]
@@ -94,11 +118,9 @@ class Previous(NamedTuple):
     known: jax.Array  # 0.0 before the first, 1.0 from then on
 
 
-class _Minibatch:
+class _Minibatch(GradientEstimator):
     """Likelihood terms of the minibatch scaled by N/|S|, plus the prior's gradient exactly."""
 
-    refresh_every: int | None = None
-    reads_all_data = False  # whether it looks at all the data at once now and then
     is_plain = True  # whether the estimate is the gradient of the prior and of the scaled likelihood, and no more
 
     def __init__(self, posterior: Posterior, variance: str, smoothing: float):
@@ -110,9 +132,6 @@ class _Minibatch:
         if not with_noise or self.variance != "successive":
             return None
         return Previous(jax.tree.map(jnp.zeros_like, theta), jnp.zeros((), jax.tree.leaves(theta)[0].dtype))
-
-    def refresh(self, state: Any, theta: PyTree) -> Any:
-        return state
 
     def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_noise: bool) -> tuple[Gradient, Any]:
         if not with_noise:
@@ -258,7 +277,6 @@ class _ControlVariate(_Minibatch):
         self.center = center
         self.refresh_every = every
         self.at_center: PyTree = None  # the full-data gradient there, where it has to be known beforehand
-        self.data_version: int | None = None  # of the data that it was made of
         if is_stream(posterior.data):
             if center is None:
                 raise ValueError(

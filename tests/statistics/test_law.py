@@ -49,7 +49,6 @@ def by_the_next(theta):
 
 
 OTHERS = {
-    "baoab": (lambda p: ib.baoab(p), 0.02, 0.03),
     "sgnht": (lambda p: ib.sgnht(p), 0.02, 0.03),
     "baoab, probit family": (lambda p: ib.baoab(p, transforms=PROBIT), 0.01, 0.03),
     "leimkuhler_matthews, probit family": (lambda p: ib.leimkuhler_matthews(p, transforms=PROBIT), 0.05, 0.005),

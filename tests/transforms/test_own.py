@@ -14,6 +14,7 @@ from scipy import stats
 
 import inbounds as ib
 from inbounds.space import Space
+from inbounds.testing import check_transform
 from inbounds.transforms import Softplus, Transform, from_numpyro, onto
 
 # Short on purpose: the law is looked at by quantiles, with errors of their own.
@@ -62,6 +63,12 @@ def test_any_transform_whose_codomain_fits_is_taken_as_it_is(name):
     again = jax.tree.unflatten(structure, leaves)
     assert again == transform == pickle.loads(pickle.dumps(transform))
     assert hash(again) == hash(transform)
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_they_are_what_transforms_must_be(name):
+    """NumPyro's softplus, of twice phi, is below the least number at which a density is evaluated from -35 on."""
+    check_transform(MINE[name], reach=30.0 if name == "NumPyro's" else 60.0)
 
 
 def test_subclasses_of_ours_are_moved_onto_other_ends_with_all_that_they_have():

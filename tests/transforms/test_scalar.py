@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpyro.distributions import constraints
 
 from inbounds import transforms
+from inbounds.testing import check_transform
 from tests.transforms import exact
 
 NAMES = [*exact.POSITIVE, *exact.INTERVAL]
@@ -171,6 +172,11 @@ def test_autodiff_equals_the_closed_forms(name, support):
     smooth = (phi != 0) | (name != "softsign")
     np.testing.assert_allclose(found["log_det_gradient"][smooth], slope[smooth], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(found["second_derivative"][smooth], (slope * derivative)[smooth], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_transforms_are_what_transforms_must_be(name):
+    check_transform(place(name, "mirrored"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,6 +11,7 @@ import pytest
 from numpyro.distributions import constraints
 
 from inbounds import transforms
+from inbounds.testing import check_transform
 from tests.transforms import exact
 
 # Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
@@ -30,72 +31,39 @@ CASES = {
 }
 
 
-def free_coordinates(name, theta):
-    """The coordinates with respect to which densities on the support are densities."""
-    if name in ("log_ratios", "softmax", "stick_breaking"):
-        return theta[:-1]
-    if theta.ndim == 2:
-        rows, columns = np.tril_indices(theta.shape[-1], -1 if name.startswith("corr") else 0)
-        return theta[rows, columns]
-    return theta
-
-
-def log_density(theta):
-    weights = jnp.cos(jnp.arange(theta.size, dtype=theta.dtype)).reshape(theta.shape)
-    return jnp.sum(weights * theta) - 0.2 * jnp.sum(theta**2)
+# How far out phi may be for theta to be inside as far as single precision tells: a matrix may be singular to it.
+REACH = {"positive_definite": 5.0, "corr_matrix": 3.0}
+# An isometry onto the vectors with sum zero: theta's coordinates in an orthonormal basis of these.
+ZERO_SUM = np.linalg.svd(np.eye(4) - 0.25)[0][:, :3].T
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_log_det_and_drift_agree_with_autodiff(name):
-    with jax.enable_x64(True):
-        transform, size = CASES[name]
-        phi = jnp.asarray(np.random.default_rng(0).normal(size=size))
-
-        def log_proxy(phi):
-            return log_density(transform(phi)) + transform.log_abs_det_jacobian(phi, transform(phi))
-
-        def everything(phi):
-            jacobian = jax.jacobian(lambda p: free_coordinates(name, transform(p)))(phi)
-            point = transform.evaluation_point(phi)
-            drift = transform.pull_back(phi, point, jax.grad(log_density)(point))
-            return jacobian, transform.log_abs_det_jacobian(phi, transform(phi)), drift, jax.grad(log_proxy)(phi)
-
-        jacobian, log_det, drift, gradient = jax.jit(everything)(phi)
-        np.testing.assert_allclose(drift, gradient, rtol=1e-9, atol=1e-9)
-        if name != "zero_sum":  # isometric onto a subspace: its Jacobian is not square
-            np.testing.assert_allclose(log_det, np.linalg.slogdet(jacobian)[1], rtol=1e-9, atol=1e-9)
-        assert drift.dtype == jnp.float64
+def test_vector_transforms_are_what_transforms_must_be(name):
+    transform, size = CASES[name]
+    free = (lambda theta: ZERO_SUM @ theta) if name == "zero_sum" else None
+    check_transform(transform, size=size, reach=REACH.get(name, 60.0), free=free)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_round_trip_shapes_batches_and_support(name):
+def test_shapes_of_batches(name):
     transform, size = CASES[name]
     phi = jnp.asarray(np.random.default_rng(1).normal(size=(2, 5, size)), jnp.float32)
 
     def everything(phi):
         theta, point = transform(phi), transform.evaluation_point(phi)
         drift = transform.pull_back(phi, point, jnp.ones_like(point))
-        return theta, transform.codomain(theta), transform.inv(theta), drift, transform.log_abs_det_jacobian(phi, theta)
+        return theta, drift, transform.log_abs_det_jacobian(phi, theta)
 
-    theta, inside, back, drift, log_det = jax.jit(everything)(phi)
-    assert theta.dtype == jnp.float32
-    assert transform.unconstrained_shape(theta.shape) == phi.shape
+    theta, drift, log_det = jax.eval_shape(everything, phi)
+    assert transform.unconstrained_shape(theta.shape) == phi.shape == drift.shape
     assert transform.forward_shape(phi.shape) == theta.shape
-    assert np.all(inside)
-    np.testing.assert_allclose(back, phi, rtol=1e-3, atol=1e-3)
-    assert drift.shape == phi.shape
     assert log_det.shape == (2, 5)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_vector_transform_is_a_value(name):
+def test_vector_transforms_can_be_pickled(name):
     transform, _ = CASES[name]
-    leaves, structure = jax.tree.flatten(transform)
-    again = jax.tree.unflatten(structure, leaves)
-    assert again == transform
-    assert hash(again) == hash(transform)
-    assert pickle.loads(pickle.dumps(transform)) == transform
-    assert transform != transforms.Softplus()
+    assert pickle.loads(pickle.dumps(transform)) == transform != transforms.Softplus()
 
 
 EXTREME = [1e4, -1e4, 1e30, -1e30, 100.0, -100.0, 30.0, -30.0]

@@ -145,5 +145,12 @@ def baoab(
         return underdamped(h, keep, amplitude, hessian, noise, scale, temperature)
 
     return kernel_on_proxy(
-        "baoab", posterior, proxy_gradient, precondition, init, update, recursion=recursion, underdamped=True
+        "baoab",
+        posterior,
+        proxy_gradient,
+        init,
+        update,
+        precondition=precondition,
+        recursion=recursion,
+        underdamped=True,
     )

@@ -20,7 +20,7 @@ from jax import lax
 
 from inbounds import trees
 from inbounds.engine import normal_like
-from inbounds.gradients import GradientEstimator, GradientFactory
+from inbounds.gradients import GradientEstimator, GradientFactory, minibatch
 from inbounds.kernels._temperature import (
     Temperature,
     check_temperature,
@@ -337,8 +337,8 @@ class ProxyGradient:
         self,
         posterior: Posterior,
         space: Space,
-        gradient: GradientFactory,
-        noise_correction: Any,
+        gradient: GradientFactory = minibatch,
+        noise_correction: NoiseCorrection = False,
         temperature: float | jax.Array = 1.0,
     ):
         noise_correction = _as_correction(noise_correction)
@@ -426,16 +426,30 @@ def kernel_on_proxy(
     name: str,
     posterior: Posterior,
     proxy_gradient: ProxyGradient,
-    precondition: Preconditioner,
     init: Callable[[PyTree], Any],
     update: Update,
+    *,
+    precondition: Preconditioner = NO_PRECONDITIONER,
     independent_batches: bool | None = None,
     recursion: OnGaussian | None = None,
     underdamped: bool = False,
 ) -> Kernel:
-    """The kernel made of `init` and `update`, whose states have `phi`, `estimator` and `preconditioner`.
+    """A kernel that moves the proxy, made of its `init` and `update`.
 
-    `independent_batches=None`: where the kernel corrects for gradient noise, which assumes them.
+    Args:
+        name: what it is called.
+        posterior: what is sampled.
+        proxy_gradient: the drift of the proxy, which knows the space too.
+        init: from theta to a state, a named tuple with `phi`, with `estimator` (what `proxy_gradient.init(theta)` makes), and with
+            whatever else it needs.
+        update: `(noise, state, minibatch, step_size) -> (state, make_info)`; `noise` has the shapes of phi.
+        precondition: scales, whose state is `preconditioner` of the state.
+        independent_batches: whether it takes minibatches for independent; None: where it corrects for gradient noise.
+        recursion: what a step does to a Gaussian (`inbounds.kernels.recursion`), for `ib.check`.
+        underdamped: whether it has velocities.
+
+    Returns:
+        The kernel.
     """
     return Kernel(
         name=name,

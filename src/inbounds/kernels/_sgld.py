@@ -125,4 +125,6 @@ def sgld(
         added = pace[:, None] * noise * pace + np.diag(amplitude**2)
         return Recursion(identity - pace[:, None] * hessian, added, identity, temperature)
 
-    return kernel_on_proxy("sgld", posterior, proxy_gradient, precondition, init, update, recursion=recursion)
+    return kernel_on_proxy(
+        "sgld", posterior, proxy_gradient, init, update, precondition=precondition, recursion=recursion
+    )

@@ -142,7 +142,7 @@ def sgnht(
 
     # The thermostat takes gradient noise for white.
     return kernel_on_proxy(
-        "sgnht", posterior, proxy_gradient, precondition, init, update, independent_batches=True,
+        "sgnht", posterior, proxy_gradient, init, update, precondition=precondition, independent_batches=True,
         recursion=recursion, underdamped=True,
     )  # fmt: skip
 
