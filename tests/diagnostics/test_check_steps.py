@@ -225,6 +225,7 @@ def test_ticks_are_folded_and_shown_on_demand(capsys):
         ),
         (lambda p: ib.check(ib.baselines.mirror(p), show=False), "Nothing is known of what mirror"),
         (lambda p: ib.check(p, show="some"), '"all"'),
+        (lambda p: ib.check(p, seed=jax.random.key(0), show=False), "got a JAX random key. Give the number"),
     ],
 )
 def test_what_it_cannot_look_at_is_refused(wrong, message):

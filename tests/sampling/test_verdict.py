@@ -24,7 +24,7 @@ def sections(draws):
 
 
 @pytest.mark.parametrize(
-    ("chains", "length", "correlation"), [(1, 3_000, 0.5), (4, 1_000, 0.6), (8, 125, 0.0), (32, 200, 0.73)]
+    ("chains", "length", "correlation"), [(1, 3_000, 0.5), (4, 1_000, 0.6), (8, 125, 0.0), (64, 100, 0.72)]
 )
 def test_a_hundred_healthy_runs_of_twenty_variables_say_nothing_of_their_chains(chains, length, correlation):
     runs, variables = 100, 20  # an ESS of 1,000 each: the plain threshold of 1.01 would speak in up to all of them
@@ -83,6 +83,16 @@ def test_an_improper_target_that_drifts_is_noted():
         draws = ib.sample(ib.sgld(improper), 0.5, 8_000, num_chains=4, init={"x": 0.0}, progress=False)
     assert draws.theta["x"].mean() > 50
     assert {"ess", "r-hat", "drift"} <= set(sections(draws))
+
+
+def test_a_chain_that_stands_still_is_noted():
+    far = ib.Posterior({"far": dist.Normal(1e6, 1.0), "x": dist.Normal(0.0, 1.0)})
+    with pytest.warns(ib.UntrustworthyWarning, match=r"the same number for 'far': they say nothing"):
+        draws = ib.sample(ib.sgld(far), 1e-8, 200, init={"far": 1e6, "x": 0.0}, progress=False)
+    assert "stands-still" in sections(draws)
+    assert verdict.moves(["a", "b"], np.array([False, False])) == []
+    at_rest = ib.sample(ib.sgld(far, temperature=0.0), 1e-8, 200, init={"far": 1e6, "x": 0.0}, progress=False)
+    assert "stands-still" not in sections(at_rest)
 
 
 def test_few_effective_draws_of_one_chain_are_noted():

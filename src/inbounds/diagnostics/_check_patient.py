@@ -12,6 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from inbounds import trees
+from inbounds.arguments import whole_number
 from inbounds.data.arrays import at_hand, is_stream, source_for
 from inbounds.kernels import Kernel
 from inbounds.sampling.driver import minibatches_of
@@ -38,9 +39,9 @@ class Patient:
 
     def __init__(self, kernel: Kernel, batch_size: int | None, init: PyTree, seed: int):
         self.kernel, self.posterior, self.space = kernel, kernel.posterior, kernel.space
-        self.estimator, self.seed = kernel.estimator, seed
+        self.estimator, self.seed = kernel.estimator, whole_number("seed", seed, 0)
         self.temperature = 1.0 if kernel.one_temperature is None else kernel.one_temperature
-        key = jax.random.key(seed)
+        key = jax.random.key(self.seed)
         start = self.posterior.start(key) if init is None else init
         self.init = init
         self.theta = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), start)

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from inbounds.arguments import whole_number
 from inbounds.data.arrays import at_hand, source_for
 from inbounds.display import html_table, text_table
 from inbounds.kernels import Kernel
@@ -186,7 +187,7 @@ def proxy_scores(draws: Any, *, batch_size: int | None = None, most: int = 2_000
     size = posterior.batch_size if batch_size is None else batch_size
     batching = "epochs" if size in (None, posterior.num_data) else "replacement"  # all the rows, once each
     source = source_for(at_hand(posterior.data, max(200_000, size or 0)), size, batching)
-    key = jax.random.key(seed)
+    key = jax.random.key(whole_number("seed", seed, 0))
     arrays = source.prepare(key)
     estimator = kernel.estimator
     center = jax.tree.map(lambda leaf: jnp.asarray(leaf).mean(axis=(0, 1)), theta)

@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 TAILS = (0.05, 0.95)
 FEWEST = 4  # draws per chain from which halves of chains have a variance
+HIDDEN = 6  # times that what a mean hides is solved for
 BLOCK_NUMBERS = (
     2**20
 )  # of draws that are looked at together: their copies stay in the cache of the processor, or near it
@@ -152,19 +153,21 @@ def _effective(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     covariances = _autocovariances(x)
     within = covariances[:, 0]
 
-    def time(between: np.ndarray) -> np.ndarray:
-        safe = np.where(within > 0, within + between, 1.0)
-        correlations = 1 - (within * length / (length - 1) - covariances.T).T / safe[:, None]
-        correlations[:, 0] = 1.0
-        return _time(correlations, total)
-
-    chance = np.zeros_like(within)
-    for _ in range(3):  # the mean of a short chain hides a part of its correlation
-        expected = time(chance)
-        chance = within * np.minimum(expected / length, 1.0)
-    observed = time(x.mean(axis=-1).var(axis=-1, ddof=1))
+    between = x.mean(axis=-1).var(axis=-1, ddof=1)
+    observed = _time(1 - (within * length / (length - 1) - covariances.T).T / _positive(within + between), total)
+    # The mean of a short chain hides a part of its variance and of its correlation: as much as chance makes of such means.
+    hidden, left = np.zeros_like(within), 1 - np.arange(length) / length
+    for _ in range(HIDDEN):
+        expected = _time((covariances + hidden[:, None] * left) / _positive(within + hidden), total)
+        share = np.minimum(expected / length, 0.5)
+        hidden = within * share / (1 - share)
     constant = np.ptp(x, axis=(1, 2)) < np.finfo(float).resolution
     return np.where(constant, total, total / observed), np.where(constant, total, np.minimum(total / expected, total))
+
+
+def _positive(variances: np.ndarray) -> np.ndarray:
+    """To divide by, axes (number, 1); 1 where a number stands still."""
+    return np.where(variances > 0, variances, 1.0)[:, None]
 
 
 def _autocovariances(x: np.ndarray) -> np.ndarray:
@@ -180,6 +183,7 @@ def _autocovariances(x: np.ndarray) -> np.ndarray:
 def _time(correlations: np.ndarray, total: int) -> np.ndarray:
     """Autocorrelation time by Geyer's initial monotone sequence: sums of pairs until one is negative, each at most the one before."""
     pairs = max(1, (correlations.shape[1] - 1) // 2)
+    correlations[:, 0] = 1.0
     even, odd = correlations[:, : 2 * pairs : 2], correlations[:, 1 : 2 * pairs : 2]
     sums = even + odd
     last = np.minimum(np.cumprod(sums > 0, axis=1).sum(axis=1), pairs - 1)[:, None]

@@ -143,7 +143,9 @@ class Draws:
                     f"The quantity {name!r} must return one array or number; got {type(shape).__name__}. Give each part a name of its own."
                 )
         functions = dict(self.quantities)
-        made: dict[str, np.ndarray] = of_all_draws(lambda theta: {name: jnp.asarray(f(theta)) for name, f in functions.items()}, self.theta)
+        made: dict[str, np.ndarray] = of_all_draws(
+            lambda theta: {name: jnp.asarray(f(theta)) for name, f in functions.items()}, self.theta
+        )
         return result | made
 
     def flat(self) -> PyTree:
@@ -294,11 +296,16 @@ class Draws:
             return of_noise + self.of_steps + notes
         numbers = sum(leaf.size for leaf in jax.tree.leaves(self.phi))
         if quick and numbers > QUICK_NUMBERS:
-            looked_at = {name: (some, convergence(x)) for name, some, x in _some_numbers(self.phi)}
+            moved = list(_some_numbers(self.phi))
+            looked_at = {name: (some, convergence(x)) for name, some, x in moved}
         else:
+            moved = [(n, labels(n, x.shape[2:]), x.reshape(*x.shape[:2], -1)) for n, x in _shapes(self.phi)]
             variables = dict(_shapes(self.theta)) if quick else self.variables()
             looked_at = {n: (labels(n, x.shape[2:]), self.convergence_of(n, x)) for n, x in variables.items()}
             notes += self.at_bounds()
+        if self.kernel.one_temperature > 0:  # at 0 a chain comes to rest
+            still = np.concatenate([(x == x[:, :1]).all(axis=1).any(axis=0) for _, _, x in moved])
+            notes += verdict.moves([label for _, some, _ in moved for label in some], still)
         names = [label for some, _ in looked_at.values() for label in some]
         found = Convergence(*map(np.concatenate, zip(*(one for _, one in looked_at.values()), strict=True)))
         return of_noise + self.of_steps + verdict.chains_agree(names, found, self.num_chains, self.num_draws) + notes

@@ -112,15 +112,31 @@ def chains_agree(names: Sequence[str], found: Convergence, chains: int, draws: i
     return notes
 
 
+def moves(names: Sequence[str], still: np.ndarray) -> list[Note]:
+    """A note on numbers that are the same in all the draws of a chain: to R-hat and ESS nothing is as settled as they."""
+    if not still.any():
+        return []
+    shown = listed(names, np.ones(len(still)), still, ".0f").replace("1 for ", "")
+    return [
+        Note(
+            "stands-still",
+            f"All draws of a chain are the same number for {shown}: they say nothing of the posterior. Its steps are shorter than the way to "
+            "the next float and are rounded off, or, with ib.lazy_rows, no data touched it. Take larger steps, centre and scale the data, or "
+            "let JAX have doubles: jax.config.update('jax_enable_x64', True).",
+        )
+    ]
+
+
 def r_hat_by_chance(ess: np.ndarray, chains: int, draws: int, numbers: int) -> np.ndarray:
     """The R-hat that chains of the right law exceed rarely, for any of so many numbers; at least 1.01.
 
     Means of half chains differ by chance: n times their variance over that of the draws is chi-square, in units of draws per effective draw.
-    Two R-hats per number are looked at, of draws and of distances to the median.
+    Two R-hats per number are looked at, of draws and of distances to the median. How many draws are effective is estimated, and in halves
+    of a few effective draws overestimated, by about their share.
     """
     halves = 2 * chains
     share = np.minimum(halves / np.maximum(ess, 1.0), 0.5)
-    spread = share / (1 - share) * chdtri(halves - 1, FALSE_ALARMS / (2 * numbers)) / (halves - 1)
+    spread = share / (1 - share) * (1 + 2 * share) * chdtri(halves - 1, FALSE_ALARMS / (2 * numbers)) / (halves - 1)
     result: np.ndarray = np.maximum(R_HAT, np.sqrt(1 - 1 / max(1, draws // 2) + spread))
     return result
 
