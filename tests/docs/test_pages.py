@@ -15,6 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
     ("page", "needs"),
     [
         ("data-from-disk.md", ("grain", "pyarrow")),
+        ("extending.md", ()),
         ("models-and-data.md", ("pandas",)),
         ("long-runs.md", ("orbax.checkpoint", "xarray", "zarr")),
         ("tuning-together.md", ("optuna",)),
@@ -29,6 +30,11 @@ def test_the_snippets_of_a_page_run_one_after_the_other(page, needs, tmp_path, m
     names: dict = {}
     for snippet in snippets:
         exec(compile(snippet, page, "exec"), names)
+    if page == "extending.md":
+        assert (
+            abs(names["draws"].theta["rate"].mean() - 402 / (spent := names["spent"].sum() + 2))
+            < 0.1 * 402**0.5 / spent
+        )
     if page == "long-runs.md":
         assert names["draws"].num_draws == 2_900
         assert names["posterior_so_far"].sizes["draw"] == 1_900
