@@ -71,6 +71,8 @@ def test_the_summary_has_the_total_errors_and_the_verdict(certified):
     summary = certified.summary()
     assert summary["rate"]["error"] == pytest.approx(certified.certificate.mean_error["rate"])
     assert summary["spend"]["error"] == pytest.approx(certified.certificate.mean_error["spend"])
+    assert summary["rate"]["mean"] == pytest.approx(certified.certificate.mean["rate"])
+    assert summary["rate"]["95%"] == pytest.approx(certified.certificate.quantiles["rate"][2])
     assert summary.verdict.startswith("certified.")
 
 

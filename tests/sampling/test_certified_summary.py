@@ -16,6 +16,9 @@ def certificate(ok=True, reasons=(), **mean_error):
     return SimpleNamespace(
         ok=ok,
         reasons=list(reasons),
+        mean={},
+        sd={},
+        quantiles={},
         mean_error=mean_error,
         sd_error={name: 2 * x for name, x in mean_error.items()},
         quantile_error={name: np.stack([x, x, x]) for name, x in mean_error.items()},
@@ -57,6 +60,17 @@ def test_a_variable_that_the_certificate_does_not_have_has_an_error_that_is_not_
     draws.certificate = certificate(mix=0.02)
     assert np.isnan(draws.summary()["rate[0]"]["error"])
     assert draws.summary()["mix"]["error"] == 0.02
+
+
+def test_numbers_beside_an_error_are_those_that_it_is_of(draws):
+    draws.certificate = certificate(rate=[0.01, 0.031], mix=0.02)
+    draws.certificate.mean["rate"] = np.array([1.5, np.nan])
+    draws.certificate.sd["rate"] = np.array([0.25, np.nan])
+    draws.certificate.quantiles["rate"] = np.array([[0.5, 1.25, 2.0], [np.nan] * 3])
+    first, second, mix = (draws.summary()[name] for name in ("rate[0]", "rate[1]", "mix"))
+    assert [first[column] for column in ("mean", "sd", "5%", "50%", "95%")] == [1.5, 0.25, 0.5, 1.25, 2.0]
+    assert second["mean"] == pytest.approx(draws.theta["rate"][..., 1].mean())
+    assert mix["mean"] == pytest.approx(draws.theta["mix"].mean())
 
 
 def test_quantities_are_variables_like_the_others(draws):

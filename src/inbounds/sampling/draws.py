@@ -205,9 +205,9 @@ class Draws:
             ValueError: there are no draws, or no variable of that name.
 
         Example:
-            >>> draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 200, num_chains=2, progress=False)
-            >>> [axis.get_title() for axis in draws.plot("x").axes]
-            ['trace', 'ranks within all the chains', 'marginal']
+            >>> draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 99, num_chains=2, progress=False)
+            >>> len(draws.plot("x").axes)
+            3
         """
         from inbounds.sampling.pictures import picture
 
@@ -226,7 +226,7 @@ class Draws:
             ValueError: the run stored no draws.
 
         Example:
-            >>> draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 200, num_chains=2, progress=False)
+            >>> draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 99, num_chains=2, progress=False)
             >>> draws.save("draws.npz")
             >>> ib.load("draws.npz").summary()["x"] == draws.summary()["x"]
             True
@@ -267,9 +267,9 @@ class Draws:
             MemoryError: the values do not fit into memory.
 
         Example:
-            >>> draws = ib.sample(ib.sgld(ib.Posterior({"w": dist.Normal(0.0, 1.0)})), 0.1, 200, num_chains=2, progress=False)
+            >>> draws = ib.sample(ib.sgld(ib.Posterior({"w": dist.Normal(0.0, 1.0)})), 0.1, 99, num_chains=2, progress=False)
             >>> draws.predict(lambda theta, x: theta["w"] * x, np.arange(5.0), progress=False).shape
-            (2, 200, 5)
+            (2, 99, 5)
         """
         from inbounds.sampling.predictions import predictions
 

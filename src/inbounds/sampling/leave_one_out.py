@@ -128,8 +128,7 @@ def leave_one_out(draws: Draws, batch_rows: int | None, progress: bool) -> Leave
         )
     if draws.data_version not in (None, posterior.version):
         raise ValueError(
-            "The data of the posterior have been replaced since these draws were made: their rows cannot be left out any more. Put the data "
-            "back, or draw again."
+            "The data of the posterior have been given anew since these draws were made, so that its rows may be others. Draw again."
         )
     data = data if is_stream(data) else jax.tree.map(np.asarray, data)
     table = ByRows(likelihood, draws.theta, data, batch_rows, 0, "log_likelihood")

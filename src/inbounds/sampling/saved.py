@@ -74,7 +74,7 @@ def load(path: str | os.PathLike[str], posterior: Posterior | None = None) -> Dr
         ValueError: it is none of ours, or damaged.
 
     Example:
-        >>> draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Normal(0.0, 1.0)})), 0.1, 200, num_chains=2, progress=False)
+        >>> draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Normal(0.0, 1.0)})), 0.1, 99, num_chains=2, progress=False)
         >>> draws.save("draws.npz")
         >>> bool((ib.load("draws.npz").theta["x"] == draws.theta["x"]).all())
         True

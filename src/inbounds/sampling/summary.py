@@ -24,8 +24,9 @@ class Summary:
     """A table: one row per number. `str()` prints it; `rows` are dicts; notebooks show it as HTML.
 
     Attributes:
-        rows: one dict per number, with its name under "variable". Where the draws have a certificate, "error" is the total error of the
-            mean, Monte Carlo and bias together, in posterior sds.
+        rows: one dict per number, with its name under "variable". Where the draws have a certificate, mean, sd and quantiles are its own,
+            from which the bias of the step size has been taken, and "error" is the total error of the mean, Monte Carlo and bias together,
+            in posterior sds.
         notes: what `Draws.warnings` says.
         verdict: what the certificate says, one sentence or more; empty without one.
     """
@@ -84,6 +85,7 @@ def _rows(draws: Draws, name: str, x: np.ndarray) -> list[dict[str, Any]]:
     parts = [_moments(flat[:, i : i + at_once]) for i in range(0, flat.shape[1], at_once)]
     columns = {column: np.concatenate([part[column] for part in parts]) for column in parts[0]} if parts else {}
     if draws.certificate is not None:
+        columns |= _certified(draws.certificate, name, columns)
         columns["error"] = _errors(draws.certificate.mean_error, name, flat.shape[1])
     columns |= {"ess": found.ess, "ess_tail": found.ess_tail, "r_hat": found.r_hat}
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
@@ -98,6 +100,19 @@ def _moments(draws: np.ndarray) -> dict[str, np.ndarray]:
     sd = draws.std(axis=0, ddof=1) if len(draws) > 1 else np.full(draws.shape[1], np.nan)
     quantiles = np.quantile(draws, QUANTILES, axis=0)
     return {"mean": draws.mean(axis=0), "sd": sd} | {f"{q:.0%}": x for q, x in zip(QUANTILES, quantiles, strict=True)}
+
+
+def _certified(certificate: Any, name: str, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a certificate says in the place of those columns, where it is known: its errors are those of its own estimates."""
+    if name not in certificate.mean:
+        return {}
+    quantiles = np.reshape(certificate.quantiles[name], (-1, len(QUANTILES)))
+    found = {"mean": certificate.mean[name], "sd": certificate.sd[name]}
+    found |= {f"{q:.0%}": quantiles[:, i] for i, q in enumerate(QUANTILES)}
+    return {
+        column: np.where(np.isfinite(np.ravel(values)), np.ravel(values), columns[column])
+        for column, values in found.items()
+    }
 
 
 def _errors(by_name: Any, name: str, numbers: int) -> np.ndarray:
