@@ -16,6 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
     [
         ("data-from-disk.md", ("grain", "pyarrow")),
         ("extending.md", ()),
+        ("infer.md", ("matplotlib", "orbax.checkpoint")),
         ("models-and-data.md", ("pandas",)),
         ("long-runs.md", ("orbax.checkpoint", "xarray", "zarr")),
         ("tuning-together.md", ("optuna",)),
@@ -39,6 +40,10 @@ def test_the_snippets_of_a_page_run_one_after_the_other(page, needs, tmp_path, m
         assert names["draws"].num_draws == 2_900
         assert names["posterior_so_far"].sizes["draw"] == 1_900
         assert names["last_hundred"].shape == (2, 100, 3)
+    if page == "infer.md":
+        assert names["draws"].certificate.ok
+        assert names["draws"].certificate.reached <= 0.03
+        assert names["by_hand"].theta["rate"].mean() == pytest.approx(names["draws"].certificate.mean["rate"], rel=0.01)
     if page == "models-and-data.md":
         assert names["posterior"].num_data == 1_000
         assert names["draws"].num_draws == 200

@@ -89,7 +89,8 @@ def infer(
         transforms: as for the kernels; None takes the default of each support.
         quantities: functions of theta by name, whose errors are worked out, too.
         progress: show a bar on a terminal or in a notebook; elsewhere the logger "inbounds" has a line now and then.
-        devices, store, checkpoint, resume: as for `ib.sample`.
+        devices, store, checkpoint, resume: as for `ib.sample`. The checkpoints are a local folder; with `resume` a run may go on to a smaller
+            `error`.
         model_kwargs: arguments of the model that have a name of the above.
 
     Returns:
@@ -100,7 +101,17 @@ def infer(
 
     Raises:
         ValueError: the arguments do not fit, or the model cannot be sampled.
+        TypeError: neither `ib.infer` nor the model has an argument of that name.
         Interrupted: Ctrl-C; `error.draws` has what there is, with its certificate.
+
+    Example:
+        >>> spent = np.random.default_rng(0).exponential(2.0, size=1_000).astype(np.float32)
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Exponential(theta["rate"]).log_prob(batch)
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 2.0)}, log_likelihood, spent)
+        >>> draws = ib.infer(posterior, method="minibatch", progress=False)
+        >>> draws.certificate.ok, bool(draws.certificate.mean_error["rate"] <= 0.025)
+        (True, True)
     """
     clock = Clock(_positive("seconds", seconds) if seconds is not None else None)
     _check(error, method, num_chains, seed)
