@@ -15,7 +15,8 @@ import numpy as np
 from inbounds import transforms as tf
 from inbounds.arguments import whole_number
 from inbounds.contents import arguments_in_words
-from inbounds.frontends._pymc_graphs import JaxFunction, arrays_in, evaluated
+from inbounds.frontends._pymc_edges import check_edges
+from inbounds.frontends._pymc_graphs import JaxFunction, arrays_in, evaluated, folded
 from inbounds.frontends._pymc_model import PyMCModel
 from inbounds.frontends._pymc_rows import rows_of
 from inbounds.posterior import Posterior
@@ -159,6 +160,7 @@ class PyMCPosterior(Posterior):
         self._factors = JaxFunction(model.inputs, {name: factor.graph for name, factor in model.factors.items()})
         self._center = self._center_of(model.start)
         self._check_start()
+        check_edges(model, self._at, jax.tree.map(np.zeros_like, self._center))
         self.rows = rows_of(model, self._factors, self._points())
         whole = {f"factor {name}": model.factors[name].graph for name in self.rows.whole}
         self._outside = JaxFunction(model.inputs, model.priors | whole)
@@ -214,9 +216,17 @@ class PyMCPosterior(Posterior):
         return sum(others, first)
 
     def _reading_rows(self) -> frozenset[str]:
-        """The deterministics that read arrays which a cut factor was written with, and which are at least as long as it."""
-        read = {k for cut in self.rows.cuts for k in self.model.factors[cut.name].sources if max(k[0]) >= cut.length}
-        return frozenset(name for name, graph in self.model.deterministics.items() if read & set(arrays_in([graph])))
+        """The deterministics that read arrays which a cut factor was written with, and not only what follows from them alone (a mean)."""
+        lengths = [cut.length for cut in self.rows.cuts]
+        read = {
+            key for cut in self.rows.cuts for key in self.model.factors[cut.name].sources if max(key[0]) >= cut.length
+        }
+
+        def of_rows(graph: Any) -> bool:
+            left = arrays_in(folded([graph]))
+            return not read.isdisjoint(arrays_in([graph])) and any(max(key[0]) >= min(lengths) for key in left)
+
+        return frozenset(name for name, graph in self.model.deterministics.items() if of_rows(graph))
 
     @cached_property
     def _start(self) -> Callable[[jax.Array], PyTree]:
