@@ -19,10 +19,11 @@ from inbounds.inference.certificate import Certificate
 from inbounds.inference.choose import Found, choose, look_around, plans
 from inbounds.inference.clock import Clock
 from inbounds.inference.doubts import Doubt, doubts
+from inbounds.inference.heights import Heights
 from inbounds.inference.journal import Journal, Keeping
 from inbounds.inference.setup import Setup
 from inbounds.inference.stopping import Enough
-from inbounds.inference.windows import settle
+from inbounds.inference.windows import fallen, settle
 from inbounds.posterior import Posterior
 from inbounds.sampling import Checkpoint, Draws, Interrupted, NonFiniteError, UntrustworthyWarning
 from inbounds.space import Space
@@ -134,7 +135,9 @@ def infer(
             apart = bool(journal.found.elsewhere.rivals)
             try:
                 with clock.part("windows"):
-                    setup = settle(setup, clock, seed + 1, free=transforms is None, apart=apart, devices=devices)
+                    free = transforms is None
+                    heights = Heights.at(posterior, space, journal.found.mode, seed)
+                    setup = settle(setup, clock, seed + 1, heights=heights, free=free, apart=apart, devices=devices)
             except Interrupted as stopped:
                 enough = Enough(error, 0, 1, clock, False, quantities)
                 _certify(stopped.draws, setup, journal.found, enough, clock, [Doubt(CHOOSING)])
@@ -193,7 +196,8 @@ def _run(
             break
         if setup.method == "full" and setup.acceptance >= MOST_ACCEPTANCE:
             break
-        journal.next_round(_calmer(setup.from_here(draws), enough.why))
+        heights = Heights.at(setup.posterior, draws.kernel.space.of_proxy, None if found is None else found.mode, seed)
+        journal.next_round(_calmer(setup if fallen(setup, draws, heights) else setup.from_here(draws), enough.why))
     return _certify(draws, setup, found, enough, clock, [])
 
 

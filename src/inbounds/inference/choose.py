@@ -13,7 +13,8 @@ import numpy as np
 from inbounds.exact import flat
 from inbounds.inference.clock import Clock
 from inbounds.inference.elsewhere import Elsewhere, look_elsewhere
-from inbounds.inference.mode import MOST_DENSE, Mode, find_mode
+from inbounds.inference.heights import Heights
+from inbounds.inference.mode import MOST_DENSE, Mode, Surface, find_mode
 from inbounds.inference.noise import RowNoise, noise_of_rows
 from inbounds.inference.nuts import leapfrog_size
 from inbounds.inference.setup import Setup
@@ -37,6 +38,8 @@ CALL_SECONDS = 1e-4
 COMPILING = 1.0  # seconds that trajectories take longer to compile
 DISPERSED = 2.0  # sds from the centre at which chains start
 FARTHEST = 3.0
+DRAWN_BACK = 0.6 ** np.arange(8)  # of that distance, where the density is not nearly as high as a Gaussian's
+SLACK = 3.0  # in log density
 AFFORDABLE = 600.0  # seconds of trajectories, as a second try
 NAMES = {"full": "exact gradients and the no-U-turn sampler", "minibatch": "minibatches"}
 GRADIENTS_PER_ROW = {"taylor": 3.0, "control_variate": 2.0, "minibatch": 1.0}
@@ -147,10 +150,12 @@ def _begin(
             f"{mode.decrement:.1g} posterior sds.",
             "metric": f"dense, from the Hessian of all the data at the mode, in {metric.dimension} dimensions.",
         }
-        starts = _dispersed(space, metric, num_chains, generator)
-        away = [*found.elsewhere.far, *(rival.theta for rival in found.elsewhere.rivals[:1])][-(num_chains // 2) :]
-        for chain, theta in zip(range(num_chains - len(away), num_chains), away, strict=True):
-            starts = jax.tree.map(lambda leaf, x, i=chain: _with(leaf, i, x), starts, theta)
+        surface = Surface(posterior, space, mode.theta)
+        phis = _dispersed(surface, metric, Heights(posterior, space, mode, seed), num_chains, generator)
+        away = [*found.elsewhere.far, *(surface.phi_of(rival.theta) for rival in found.elsewhere.rivals[:1])]
+        away = away[-(num_chains // 2) :]
+        phis[num_chains - len(away) :] = away or phis[num_chains:]
+        starts = surface.starts_of(phis)
         if away:
             choices["start"] += (
                 f" {len(away)} of them {'starts' if len(away) == 1 else 'start'} where else there is mass."
@@ -171,20 +176,20 @@ def _begin(
     return metric, jax.tree.map(lambda *leaves: np.stack(leaves), *starts), choices
 
 
-def _with(leaf: np.ndarray, place: int, value: np.ndarray) -> np.ndarray:
-    changed = np.array(leaf)
-    changed[place] = value
-    return changed
-
-
-def _dispersed(space: Space, metric: Dense, num_chains: int, generator: np.random.Generator) -> PyTree:
+def _dispersed(
+    surface: Surface, metric: Dense, heights: Heights, num_chains: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Flat proxies around the mode, each drawn back until it is about as high as it is in a Gaussian."""
     z = DISPERSED * generator.normal(size=(num_chains, metric.dimension))
     length = np.linalg.norm(z, axis=1, keepdims=True)
     z *= np.minimum(1, FARTHEST * math.sqrt(metric.dimension) / length)
-    with in_double():
-        phi = jax.vmap(lambda one: metric.to_proxy(one))(jnp.asarray(z))
-        theta = jax.vmap(space.evaluation_point)(phi)
-    return jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)), theta)
+    candidates = np.concatenate([np.zeros((1, metric.dimension)), *(share * z for share in DRAWN_BACK)])
+    phis = flat(metric.center) + candidates @ np.asarray(metric.factor, np.float64).T
+    found = heights.of(surface.space, surface.starts_of(phis))
+    fallen = (found[0] - found[1:]).reshape(len(DRAWN_BACK), num_chains)
+    allowed = np.square(DRAWN_BACK)[:, None] * np.sum(z**2, axis=1) + SLACK
+    first = np.where((fallen <= allowed).any(axis=0), np.argmax(fallen <= allowed, axis=0), len(DRAWN_BACK) - 1)
+    return phis[1 + first * num_chains + np.arange(num_chains)]
 
 
 def _minibatches(setup: Setup, space: Space, found: Found, seed: int) -> Setup:

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from scipy import stats
 
 from inbounds.exact import Part, flat
 from inbounds.inference.certificate import heaviest_tail
-from inbounds.inference.choose import Found
+from inbounds.inference.choose import MOST_LOOKED_ELSEWHERE, Found
+from inbounds.inference.heights import Heights
 from inbounds.inference.mode import Look, Surface
 from inbounds.inference.setup import Setup
 from inbounds.inference.stopping import LEAST_ESS, Enough
@@ -23,6 +25,9 @@ __all__ = ["Doubt", "doubts"]
 
 INFINITE_VARIANCE = 0.5  # index of a tail
 MOST_DIVERGENT = 0.002  # of the trajectories
+WIDER = 1.0  # log volume of the draws over that of the Gaussian at the mode, from which on that is a peak
+LOOKED_AT = 192  # draws, for the mass where the chains are
+LEAST_SEEN = 30  # effective draws that ought to be at the peak
 FEWEST_CROSSINGS = 10  # of each chain between two modes, from which on their shares can be believed
 SEGMENTS = 6  # between draws, along which the gradient has to be the slope of the density
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(5)
@@ -44,6 +49,7 @@ class Doubt(NamedTuple):
 def doubts(draws: Draws, setup: Setup, found: Found | None, enough: Enough) -> list[Doubt]:
     """All that speaks against these draws; empty where nothing does."""
     of_sampler = [*_error(enough), *_chains(enough), *_tails(draws, enough), *_trajectories(draws, setup)]
+    of_sampler += _stepped_over(draws, setup, found, enough)
     of_posterior = [*_modes(draws, setup, found), *_bounds(draws), *_slopes(draws, setup)]
     return [Doubt(text, True) for text in of_sampler] + [Doubt(text) for text in of_posterior]
 
@@ -118,6 +124,47 @@ def _modes(draws: Draws, setup: Setup, found: Found | None) -> list[str]:
             "Order what may be exchanged, or run each mode for itself (`init`)."
         ]
     return []
+
+
+def _stepped_over(draws: Draws, setup: Setup, found: Found | None, enough: Enough) -> list[str]:
+    """Whether chains step over a mode that is much narrower than where they are: its Gaussian has mass that they do not see."""
+    mode = None if found is None else found.mode
+    if mode is None or not mode.found or not 0 < setup.metric.dimension <= MOST_LOOKED_ELSEWHERE:
+        return []
+    heights = Heights.at(setup.posterior, draws.kernel.space.of_proxy, mode, 0)
+    if heights is None:
+        return []
+    surface = Surface(setup.posterior, draws.kernel.space.of_proxy, mode.theta)
+    center = surface.phi_of(mode.theta)
+    hessian = surface.look(center, heights.part).hessian
+    values = np.linalg.eigvalsh(hessian)
+    numbers = np.concatenate(
+        [np.asarray(x, np.float64).reshape(draws.num_chains * draws.num_draws, -1) for x in jax.tree.leaves(draws.phi)],
+        1,
+    )
+    log_volume = np.linalg.slogdet(np.atleast_2d(np.cov(numbers.T)))[1] / 2
+    if values[0] <= 0 or log_volume + np.log(values).sum() / 2 < WIDER:
+        return []
+    picked = numbers[np.linspace(0, len(numbers) - 1, LOOKED_AT).astype(int)]
+    mean, covariance = numbers.mean(axis=0), np.atleast_2d(np.cov(numbers.T))
+    squares = np.einsum("ij,ij->i", picked - mean, np.linalg.solve(covariance, (picked - mean).T).T)
+    inner = squares <= stats.chi2.median(numbers.shape[1])
+    if not inner.any():
+        return []
+    top, *of_draws = heights.of_phi(surface, np.concatenate([center[None], picked[inner]]))
+    # One over the mass where the chains are: the average of a Gaussian's share of it over the density (reciprocal importance sampling).
+    log_ratios = -squares[inner] / 2 - log_volume - (np.array(of_draws) - top) + np.log(2)
+    log_mass = -(np.logaddexp.reduce(log_ratios) - np.log(LOOKED_AT))
+    share = 1 / (1 + np.exp(log_mass + np.log(values).sum() / 2))  # of the narrow Gaussian; powers of 2 pi cancel
+    away = numbers - center
+    seen = float(np.mean(np.einsum("ij,ij->i", away @ hessian, away) <= stats.chi2.ppf(0.9, numbers.shape[1])))
+    if share * enough.least_ess() < LEAST_SEEN or seen > 0.9 * share / 3:
+        return []
+    return [
+        f"the mode is a peak much narrower than the rest: by its height and width it has {share:.0%} of the mass, and {seen:.1%} of the draws "
+        "are there. The chains step over it. Write the model so that no variable is nearly fixed in a part of the posterior, or give such "
+        "parts a model of their own."
+    ]
 
 
 def _trajectories(draws: Draws, setup: Setup) -> list[str]:

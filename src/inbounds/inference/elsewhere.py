@@ -56,11 +56,11 @@ class Elsewhere(NamedTuple):
 
     Attributes:
         rivals: other modes that have mass, the heaviest first.
-        far: points with mass far outside of the Gaussian at the mode.
+        far: flat proxies of points with mass far outside of the Gaussian at the mode.
     """
 
     rivals: list[Rival]
-    far: list[PyTree]
+    far: list[np.ndarray]
 
 
 def look_elsewhere(posterior: Posterior, space: Space, mode: Mode, *, seed: int) -> Elsewhere:
@@ -93,7 +93,7 @@ def look_elsewhere(posterior: Posterior, space: Space, mode: Mode, *, seed: int)
     shifted = flat(mode.phi) - center
     return Elsewhere(
         _rivals(look, surface, center, here, _behind_valleys(rays, heights)),
-        [surface.theta_of(points[i] + shifted) for i in far],
+        [points[i] + shifted for i in far],
     )
 
 

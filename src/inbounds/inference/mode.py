@@ -37,7 +37,8 @@ FIRST_ROWS = 4_096  # of a part of the data, at least,
 ROWS_PER_NUMBER = 50  # and for each dimension
 GROWTH = 100  # rows of one part over those of the part before
 MOST_STEPS = 300  # on one part of the data, or on all of them
-POINTS_AT_ONCE = 16  # whose values are made side by side
+POINTS_AT_ONCE = 16  # whose values are made side by side,
+POINTS = 48  # and by one call
 STARTS = 8  # that are tried until the density is finite at one
 
 
@@ -56,6 +57,7 @@ class Mode:
         reason: a sentence that says why it is none; "" where it is one.
         passes: how often all the data were read.
         seconds_per_pass: of a gradient over all the data in single precision, about.
+        slope_of_data: gradient of the log likelihood of all the data in theta, flat.
     """
 
     theta: PyTree
@@ -68,14 +70,16 @@ class Mode:
     reason: str
     passes: int
     seconds_per_pass: float = 0.0
+    slope_of_data: np.ndarray | None = None
 
 
 class Look(NamedTuple):
-    """Minus the log density of the proxy at a point, with its derivatives."""
+    """Minus the log density of the proxy at a point, with its derivatives; and the gradient of the log likelihood in theta."""
 
     value: float
     gradient: np.ndarray
     hessian: np.ndarray
+    of_data: np.ndarray | None = None
 
     @property
     def finite(self) -> bool:
@@ -119,8 +123,9 @@ class Surface:
         self.posterior, self.space = posterior, space
         self.likelihood = Likelihood.of(posterior, theta)
         self.theta_like = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), theta)
+        self._inverse = posterior.compiled.of(_unconstrained, space)
         with in_double():
-            self.phi_like = jax.tree.map(np.asarray, space.unconstrain(self.theta_like))
+            self.phi_like = jax.tree.map(np.asarray, self._inverse(self.theta_like))
         self.dimension, self.unravel = flattener(self.phi_like)
         self._map = posterior.compiled.of(_constrained, space, _Shapes.of(self.phi_like))
         self._outer = posterior.compiled.of(_outer, posterior, space, _Shapes.of(self.phi_like))
@@ -129,13 +134,19 @@ class Surface:
     def phi_of(self, theta: PyTree) -> np.ndarray:
         """The flat proxy of theta."""
         with in_double():
-            return flat(self.space.unconstrain(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), theta)))
+            return flat(self._inverse(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), theta)))
 
     def phis_of(self, thetas: PyTree) -> np.ndarray:
         """The flat proxies of several thetas, leading axis = point."""
-        with in_double():
-            phis = jax.vmap(self.space.unconstrain)(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), thetas))
-            return np.asarray(jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(phis)], axis=1))
+        thetas = jax.tree.map(np.asarray, thetas)
+        count = len(jax.tree.leaves(thetas)[0])
+        return np.stack([self.phi_of(jax.tree.map(lambda leaf, i=i: leaf[i], thetas)) for i in range(count)])
+
+    def starts_of(self, phis: np.ndarray) -> PyTree:
+        """Theta of flat proxies in the precision of a run, which keeps it strictly inside; leading axis = point."""
+        inside = self.posterior.compiled.of(_inside, self.space, _Shapes.of(self.phi_like))
+        found = [jax.tree.map(np.asarray, inside(np.asarray(phi, jnp.result_type(float)))) for phi in phis]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
 
     def theta_of(self, phi: np.ndarray) -> PyTree:
         """Theta of a flat proxy."""
@@ -153,8 +164,12 @@ class Surface:
             part = self.likelihood.part(self.posterior.num_data or 0)
         rows, scale = (None, 1.0) if part is None else part
         values = self.posterior.compiled.of(_values, self.posterior, self.space, _Shapes.of(self.phi_like))
+        phis = np.asarray(phis, np.float64)
+        filled = np.concatenate([phis, np.repeat(phis[-1:], -len(phis) % POINTS, axis=0)])  # blocks of one size
         with in_double():
-            return np.asarray(values(rows, np.float64(scale), np.asarray(phis, np.float64)))
+            blocks = np.split(filled, len(filled) // POINTS)
+            found = [np.asarray(values(rows, np.float64(scale), block)) for block in blocks]
+        return np.concatenate(found)[: len(phis)]
 
     def look(self, phi: np.ndarray, part: Part | None = None) -> Look:
         """Value, gradient and Hessian, from a part of the data or from all of them."""
@@ -162,7 +177,7 @@ class Surface:
         value, gradient, hessian = self.likelihood.expansion(theta, part)
         with in_double():
             rest, slope, curved = (np.asarray(x) for x in self._outer(phi, gradient, hessian, theta))
-        return Look(float(rest) - value, slope, (curved + curved.T) / 2)
+        return Look(float(rest) - value, slope, (curved + curved.T) / 2, gradient)
 
     def slope(self, phi: np.ndarray, part: Part | None = None) -> tuple[float, np.ndarray]:
         """Value and gradient alone, for many dimensions."""
@@ -218,23 +233,33 @@ def _constrained(space: Space, shapes: _Shapes, phi: jax.Array) -> PyTree:
     return space.constrain(shapes.unravel(phi))
 
 
+def _inside(space: Space, shapes: _Shapes, phi: jax.Array) -> PyTree:
+    return space.evaluation_point(shapes.unravel(phi))
+
+
+def _unconstrained(space: Space, theta: PyTree) -> PyTree:
+    return space.unconstrain(theta)
+
+
 def _outer(
     posterior: Posterior, space: Space, shapes: _Shapes,
     phi: jax.Array, gradient: jax.Array, hessian: jax.Array, theta: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
     """Prior and Jacobian at phi, and the derivatives of all three: the likelihood by its expansion in theta."""
 
-    def rest(phi: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def negative(phi: jax.Array) -> tuple[jax.Array, jax.Array]:
         tree = shapes.unravel(phi)
-        moved = _ravel(space.constrain(tree))
-        there = posterior.log_prior(space.constrain(tree)) + space.log_abs_det_jacobian(tree)
-        return -there, moved - theta
+        moved = space.constrain(tree)
+        other = -(posterior.log_prior(moved) + space.log_abs_det_jacobian(tree))
+        by = _ravel(moved) - theta
+        return other - gradient @ by - by @ (hessian @ by) / 2, other
 
-    def negative(phi: jax.Array) -> jax.Array:
-        other, moved = rest(phi)
-        return other - gradient @ moved - moved @ (hessian @ moved) / 2
+    def slope(phi: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:  # traced once for all three
+        found, other = jax.grad(negative, has_aux=True)(phi)
+        return found, (other, found)
 
-    return rest(phi)[0], jax.grad(negative)(phi), jax.hessian(negative)(phi)
+    curved, (other, found) = jax.jacfwd(slope, has_aux=True)(phi)
+    return other, found, curved
 
 
 def _values(
@@ -320,7 +345,7 @@ def _dense(surface: Surface, phi: np.ndarray, seed: int) -> Mode:
     theta = _rounded(surface.theta_of(phi))  # which is phi's own, where it was found
     return Mode(
         theta, _shaped(surface, phi), -here.value, -here.gradient, here.hessian, decrement, found,
-        "" if found else _why_not(surface, here, decrement, why), passes, seconds / (1 + surface.dimension),
+        "" if found else _why_not(surface, here, decrement, why), passes, seconds / (1 + surface.dimension), here.of_data,
     )  # fmt: skip
 
 
