@@ -204,8 +204,8 @@ def _value_and_gradient(terms: Terms, theta: jax.Array) -> tuple[jax.Array, jax.
 
 
 def _expansion(terms: Terms, theta: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    value, gradient = _value_and_gradient(terms, theta)
-    return value, gradient, _products(terms, theta, jnp.eye(theta.size))
+    (value, gradient), tangent = jax.linearize(jax.value_and_grad(_summed(terms)), theta)  # traced once for all three
+    return value, gradient, _by_columns(lambda vector: tangent(vector)[1], jnp.eye(theta.size))
 
 
 def _products(terms: Terms, theta: jax.Array, vectors: jax.Array) -> jax.Array:
@@ -213,6 +213,10 @@ def _products(terms: Terms, theta: jax.Array, vectors: jax.Array) -> jax.Array:
         _, turned = jax.jvp(jax.grad(_summed(terms)), (theta,), (vector,))
         return jnp.asarray(turned)
 
+    return _by_columns(product, vectors)
+
+
+def _by_columns(product: Callable[[jax.Array], jax.Array], vectors: jax.Array) -> jax.Array:
     if len(vectors) <= COLUMNS:
         return jax.vmap(product)(vectors)
     return jnp.asarray(jax.lax.map(product, vectors, batch_size=COLUMNS))

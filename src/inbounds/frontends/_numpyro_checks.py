@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["changing_with_rows", "check_lengths", "check_parameters", "check_start", "supports_of"]
 
 _DRAWS = 32  # draws from the prior at which parameters of distributions are compared to their bounds
+MOST_CONSTANTS = 2**18  # numbers of an array that a program may hold
 _PROBES = 3  # draws of the latents at which the model is looked at before it is trusted
 
 
@@ -156,17 +157,24 @@ def check_start(posterior: NumPyroPosterior) -> None:
     last = {plate.name: plate.size - widths[plate.name] + first[plate.name] for plate in plates}
 
     @jax.jit
-    def look(theta: Any, rows: Any) -> Any:
-        sites = {name: site for name, site in posterior.trace(theta, rows).items() if site["type"] == "sample"}
+    def look(theta: Any, rows: Any, arrays: dict[str, Any]) -> Any:
+        held = posterior.called_with(arrays)
+        sites = {name: site for name, site in held.trace(theta, rows).items() if site["type"] == "sample"}
         log_probs = {name: site["fn"].log_prob(site["value"]) for name, site in sites.items()}
         return (
             log_probs,
             {name: site["value"] for name, site in sites.items()},
-            jax.grad(posterior.log_density)(theta, rows),
+            jax.grad(held.log_density)(theta, rows),
         )
 
     sites = posterior.called.sites()
-    looks = [jax.tree.map(np.asarray, look(theta, rows)) for rows in ((first, last) if plates else (first,))]
+    # Large arrays are constants of no program: compilers are slow with them. But a model may need their numbers while it is traced.
+    arrays = {name: x for name, x in posterior.called.arrays().items() if x.size > MOST_CONSTANTS}
+    try:
+        jax.eval_shape(look, theta, first, arrays)
+    except Exception:
+        arrays = {}
+    looks = [jax.tree.map(np.asarray, look(theta, rows, arrays)) for rows in ((first, last) if plates else (first,))]
     for log_probs, values, gradient in looks:
         for name, log_prob in log_probs.items():
             if not np.all(np.isfinite(log_prob)):

@@ -175,7 +175,7 @@ class CalledModel:
         """
         plates, called, numbers = self.plates(), self, rows
         if slices is not None:
-            called, numbers = self if rows is None else self._with(rows), {}
+            called, numbers = self if rows is None else self.with_arrays(rows), {}
         elif rows is None:
             numbers = {plate.name: jnp.arange(plate.batch_size) for plate in plates.values()}
         fed = _Rows(self.model, numbers, slices, rows)
@@ -202,11 +202,11 @@ class CalledModel:
             return []
         return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
-    def _with(self, arrays: dict[str, Any]) -> CalledModel:
+    def with_arrays(self, arrays: dict[str, Any]) -> CalledModel:
         """The same with other arrays in the place of those that have these names."""
 
         def other(path: tuple[Any, ...], leaf: Any) -> Any:
-            return arrays.get(self._name(path), leaf)
+            return arrays.get(self._name(path), leaf) if isinstance(leaf, jax.Array) else leaf
 
         called = CalledModel(self.model, *jax.tree_util.tree_map_with_path(other, (self.args, self.kwargs)))
         called._plates = self._plates

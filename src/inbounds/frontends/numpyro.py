@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -34,6 +35,8 @@ from inbounds.frontends._numpyro_model import CalledModel, DataPlate, PlateLayou
 from inbounds.frontends._numpyro_rows import NoSlices, adds_up, candidates, check_rows_used
 from inbounds.posterior import Posterior, middle_of_draws
 from inbounds.trees import PyTree
+
+DRAWS_AT_ONCE = 15  # of the prior, from one call
 
 __all__ = ["NumPyroPosterior", "from_numpyro"]
 
@@ -127,7 +130,7 @@ def _sliced(posterior: NumPyroPosterior) -> NumPyroPosterior:
             tuple(DataPlate(name, slices.size, slices.size) for name in sorted(slices.plates)), shared=True
         )
         cut = NumPyroPosterior(posterior.called, posterior.supports, layout, slices)
-        cut._start = posterior._start  # the same function, compiled once
+        cut._draws, cut._middle = posterior._draws, posterior._middle  # the same functions, compiled once
         problem = adds_up(cut, slices)
         if problem is None:
             return cut
@@ -215,22 +218,24 @@ class NumPyroPosterior(Posterior):
 
     def start(self, key: jax.Array) -> PyTree:
         """A draw of the model's own prior, pulled towards its middle."""
-        return self._start(key)
-
-    @cached_property
-    def _start(self) -> Callable[[jax.Array], PyTree]:
-        def start(key: jax.Array) -> Any:
-            draws = jax.vmap(self._draw)(jax.random.split(key, 15))
-            return {name: middle_of_draws(tf.default(self.supports[name]), value) for name, value in draws.items()}
-
-        return jax.jit(start)
+        return self._middle(self._draws(jax.random.split(key, DRAWS_AT_ONCE)))
 
     def prior_draws(self, key: jax.Array, count: int) -> PyTree:
-        return self._draws(jax.random.split(key, count))
+        blocks = -(-count // DRAWS_AT_ONCE)
+        keys = jax.random.split(key, blocks * DRAWS_AT_ONCE).reshape(blocks, DRAWS_AT_ONCE, *key.shape)
+        found = [self._draws(block) for block in keys]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:count], *found)
 
     @cached_property
     def _draws(self) -> Callable[[jax.Array], PyTree]:
         return jax.jit(jax.vmap(self._draw))
+
+    @cached_property
+    def _middle(self) -> Callable[[PyTree], PyTree]:
+        def middle(draws: PyTree) -> PyTree:
+            return {name: middle_of_draws(tf.default(self.supports[name]), value) for name, value in draws.items()}
+
+        return jax.jit(middle)
 
     def deterministics(self, theta: PyTree) -> dict[str, jax.Array]:
         """The model's deterministic sites at theta; those that belong to a minibatch are left out.
@@ -274,6 +279,12 @@ class NumPyroPosterior(Posterior):
         """The same with every argument of the model changed."""
         called = CalledModel(self.model, *jax.tree.map(change, (self.called.args, self.called.kwargs)))
         return NumPyroPosterior(called, self.supports, self.layout, self.slices)
+
+    def called_with(self, arrays: dict[str, jax.Array]) -> NumPyroPosterior:
+        """The same, while a program is traced, with other arrays in the place of the arguments of these names."""
+        other = copy(self)
+        other.called = self.called.with_arrays(arrays)
+        return other
 
     def fingerprint(self) -> dict[str, str | None]:
         arguments = (self.called.args, self.called.kwargs)
