@@ -59,6 +59,16 @@ class LosesItsEnd(RoundsOntoItsEnd):
         return jnp.maximum(super().__call__(phi), 1e-38)
 
 
+class Cancels(ib.transforms.Transform):
+    codomain = constraints.positive
+
+    def __call__(self, phi):
+        return (phi + jnp.hypot(phi, 2.0)) / 2
+
+    def _inverse(self, theta):
+        return theta - 1 / theta
+
+
 class KeepsNoDtype(ib.transforms.Identity):
     def __call__(self, phi):
         return phi.astype(jnp.float16)
@@ -74,6 +84,7 @@ class KeepsNoDtype(ib.transforms.Identity):
         (RoundsOntoItsEnd(), 110.0, "not strictly inside"),
         (LosesItsEnd(), 85.0, "loses the drift of a density that goes to infinity at 0"),
         (ib.transforms.from_numpyro(dist.transforms.SigmoidTransform()), 60.0, "loses the drift of a density"),
+        (Cancels(), 60.0, "something cancels"),
         (KeepsNoDtype(), 60.0, "the inverse of theta"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, ib.transforms.Transform) else "",

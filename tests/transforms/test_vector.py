@@ -32,7 +32,7 @@ CASES = {
 
 
 # How far out phi may be for theta to be inside as far as single precision tells: a matrix may be singular to it.
-REACH = {"positive_definite": 5.0, "corr_matrix": 3.0}
+REACH = {"positive_definite": 5.0, "corr_matrix": 3.0, "corr_cholesky": 5.0}
 # An isometry onto the vectors with sum zero: theta's coordinates in an orthonormal basis of these.
 ZERO_SUM = np.linalg.svd(np.eye(4) - 0.25)[0][:, :3].T
 

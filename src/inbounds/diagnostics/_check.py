@@ -129,7 +129,8 @@ def _sds(center: Center | None) -> np.ndarray | None:
     """Of phi at the centre, where they are known."""
     if center is None or center.mode is None or center.mode.hessian is None or not center.found:
         return None
-    return np.sqrt(np.diag(np.linalg.inv(center.mode.hessian)))
+    sds: np.ndarray = np.sqrt(np.diag(np.linalg.inv(center.mode.hessian)))
+    return sds
 
 
 def _precision(patient: Patient, center: Center) -> Iterator[Finding]:

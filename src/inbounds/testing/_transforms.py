@@ -159,6 +159,17 @@ def _check_floats(transform: Transform, phi: np.ndarray) -> None:
     for name, value in found.items():
         expect(value.dtype == jnp.float32, f"{name} of phi in single precision is in {value.dtype}")
         expect(np.isfinite(value), f"{name} is infinite or NaN at {_where(phi, ~np.isfinite(value))}")
+    with in_double():
+        exact = np.asarray(jax.jit(transform)(jnp.asarray(np.asarray(phi, np.float32), float)))
+    # What is added to an end, or summed up in a vector, is lost beside the larger number; beside an end at 0 nothing is.
+    largest = np.max(np.abs(exact), axis=tuple(range(1, exact.ndim)), keepdims=True) if exact.ndim > 1 else 0.0
+    for end in (lower, upper):
+        largest = np.where(np.isfinite(end), np.maximum(largest, np.abs(end)), largest)
+    allowed = 2e-5 * np.abs(exact) + 1e-5 * largest + float(jnp.finfo(jnp.float32).tiny)
+    rough = (np.abs(found["theta"] - exact) > allowed) & (np.abs(exact) < 1e30)
+    expect(
+        ~rough, f"theta in single precision is not theta in double precision at {_where(phi, rough)}: something cancels"
+    )
     expect(inside, f"theta is outside of {transform.codomain} at phi that are far out: try less `reach`, and say so")
 
 
