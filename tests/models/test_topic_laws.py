@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from scipy import stats
+from scipy import special, stats
 
 import inbounds as ib
 from inbounds.models.topics import LDA, TopicModel, padded, proportions
@@ -48,6 +48,20 @@ def test_the_gradient_holds_the_proportions_still():
     chosen = jnp.broadcast_to(topics, (4, 2, 3))
     pi = np.asarray(proportions(chosen, jnp.asarray(COUNTS, jnp.float32), ALPHA, 10))
     np.testing.assert_allclose(found, np.einsum("dk,dw->kw", pi, COUNTS / (pi @ topics)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 2.0])
+def test_the_score_of_topics_without_a_common_word_is_exact(alpha):
+    """The proportions of a document are then Dirichlet(n + alpha), and the bound is the probability itself."""
+    counts = np.array([[2, 3, 1, 4], [0, 0, 5, 0], [1, 0, 0, 0]])
+    topics = np.array([[0.7, 0.3, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    model = LDA(3, doc_topic_prior=alpha, max_iter=1, draws=1, progress=False).fit(counts)
+    model._keep(np.maximum(topics, 1e-12)[None].astype(np.float32))
+    of_topic = np.stack([counts[:, :2].sum(axis=1), counts[:, 2], counts[:, 3]], axis=1)
+    words = counts @ np.log(topics.max(axis=0))
+    shares = special.gammaln(of_topic + alpha).sum(axis=1) - special.gammaln(of_topic.sum(axis=1) + 3 * alpha)
+    exact = words + shares + special.gammaln(3 * alpha) - 3 * special.gammaln(alpha)
+    assert model.score(counts) == pytest.approx(exact.sum(), abs=1e-3)
 
 
 def test_concentrations_by_default_are_one_topic_in_all_and_two_fifths():

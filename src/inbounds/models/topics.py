@@ -94,7 +94,7 @@ class TopicModel:
         """
         chosen = jnp.moveaxis(self.normalised(theta)[:, batch["words"]], 0, 1)  # (documents, topics, places)
         pi = proportions(jax.lax.stop_gradient(chosen), batch["counts"], self.doc_topic_prior, self.local_iterations)
-        chance = jnp.maximum(jnp.einsum("dkl,dk->dl", chosen, jax.lax.stop_gradient(pi)), TINY)
+        chance = jnp.maximum(jnp.einsum("dkl,dk->dl", chosen, pi), TINY)
         result: jax.Array = batch["weight"] * jnp.sum(batch["counts"] * jnp.log(chance), axis=1)
         return result
 
