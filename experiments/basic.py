@@ -33,7 +33,7 @@ from experiments.reports import Claim, Report
 from experiments.results import Results, cores, number
 from experiments.targets import TARGETS, Target
 from inbounds.diagnostics import distances
-from inbounds.display import Section, Table, new_figure, save_picture
+from inbounds.display import Section, Table, Theme, new_figure, save_picture
 from inbounds.tuning import TuningResult, tune
 
 TITLE = "Sampling bounded variables: mirror, Ito and CoRV"
@@ -98,7 +98,7 @@ def run(results: Results, say: Callable[[str], None] = print) -> None:
     """Compute every part that is missing."""
     scale = Scale(*(results.settings[field] for field in Scale._fields))
     seed = results.settings["seed"]
-    tasks: dict[str, Callable] = {}
+    tasks: dict[str, Callable[..., Any]] = {}
     for name in scale.targets:
         target = TARGETS[name]
         tasks[f"floor/{name}"] = lambda check, t=target: floor(t, scale, seed)
@@ -124,12 +124,13 @@ def tune_and_rerun(
     batch = scale.width // scale.trial_chains
     batches = iter(range(10**6))
 
-    def loss(step_sizes):
+    def loss(step_sizes: np.ndarray) -> np.ndarray:
         """Minus the similarity: mean total variation of the chains of each trial. One dead chain makes it nan."""
         repeated = np.repeat(step_sizes, scale.trial_chains)
         run_seed = seed_for(seed, "tune", target.name, method.name, next(batches))
         theta = run_chains(kernel, target, repeated, scale.draws, scale.burn_in, run_seed, check).theta
-        return distances.total_variation(theta, target).reshape(batch, -1).mean(axis=1)
+        losses: np.ndarray = distances.total_variation(theta, target).reshape(batch, -1).mean(axis=1)
+        return losses
 
     low, high = method.range
     tpe_seed = seed_for(seed, "tpe", target.name, method.name)
@@ -151,7 +152,7 @@ def tune_and_rerun(
     }
 
 
-def confirm(found: TuningResult, loss: Callable, batch: int, times: int) -> tuple[float, float]:
+def confirm(found: TuningResult, loss: Callable[..., Any], batch: int, times: int) -> tuple[float, float]:
     """The best of the leading trials on new seeds, and its mean loss there.
 
     The smallest of a hundred noisy losses is rarely that of the best step size: it is that of the luckiest.
@@ -164,7 +165,15 @@ def confirm(found: TuningResult, loss: Callable, batch: int, times: int) -> tupl
     return float(sizes[best]), float(losses[best])
 
 
-def rerun(kernel, target: Target, method: Method, scale: Scale, step_size: float, seed: int, check) -> dict[str, Any]:
+def rerun(
+    kernel: ib.Kernel,
+    target: Target,
+    method: Method,
+    scale: Scale,
+    step_size: float,
+    seed: int,
+    check: Callable[[], None],
+) -> dict[str, Any]:
     """Fresh chains at one step size: a row a chain, and the histogram of the first."""
     rows, shares, seconds = [], None, 0.0
     for first in range(0, scale.chains, scale.width):
@@ -242,7 +251,7 @@ def _jump_sizes(method: Method, target: Target, seed: int, repeats: int = 401) -
         kernel = ib.baselines.ito(kernel.posterior, method.transform, restart=False)
     noises, deltas = jax.random.normal(jax.random.key(seed_for(seed, "jumps")), (2, repeats))
 
-    def medians(gap, step_size):
+    def medians(gap: jax.Array, step_size: jax.Array) -> jax.Array:
         state = kernel.init(gap)
         moved = jax.vmap(lambda noise, z: kernel.proxy(kernel.update(noise, state, z, step_size)[0]))(noises, deltas)
         return jnp.median(jnp.abs(moved - kernel.proxy(state)))
@@ -268,7 +277,7 @@ def _proxy_noise(seed: int, every: bool, repeats: int = 401) -> list[dict[str, A
             gradient = kernel.posterior.gradient
             assert gradient is not None
 
-            def spread(theta, space=kernel.space, gradient=gradient):
+            def spread(theta: Any, space: Any = kernel.space, gradient: Any = gradient) -> jax.Array:
                 phi = space.unconstrain(theta)
                 point = space.evaluation_point(phi)
                 pulled = jax.vmap(lambda z: space.pull_back(phi, point, gradient(point, z)))(noises)
@@ -313,7 +322,8 @@ def summarise(results: Results) -> list[dict[str, Any]]:
 
 def _values(part: dict[str, Any], key: str) -> np.ndarray:
     values = np.array([number(chain[key]) for chain in part["chains"]])
-    return values[np.isfinite(values)]
+    finite: np.ndarray = values[np.isfinite(values)]
+    return finite
 
 
 def _mean(part: dict[str, Any], key: str) -> float | None:
@@ -391,7 +401,9 @@ def report(results: Results) -> Report:
     return Report(TITLE, lead, sections, claims, results.facts())
 
 
-def _find(summary, target: str, family: str, transforms: tuple[str, ...] | None = None) -> dict[str, Any] | None:
+def _find(
+    summary: list[dict[str, Any]], target: str, family: str, transforms: tuple[str, ...] | None = None
+) -> dict[str, Any] | None:
     """The best row of a family on a target."""
     rows = [
         row
@@ -425,7 +437,9 @@ def claims_of(summary: list[dict[str, Any]]) -> list[Claim]:
     bounded = [t for t in targets if min(TARGETS[t].powers) >= 0]
     claims = []
 
-    def versus(claim: str, names: list[str], left: Callable, right: Callable, verdict: Callable) -> None:
+    def versus(
+        claim: str, names: list[str], left: Callable[..., Any], right: Callable[..., Any], verdict: Callable[..., Any]
+    ) -> None:
         """Compare two rows on each target; `verdict(left TV, right TV, 2 standard errors)` is one target's vote."""
         found, votes = [], []
         for t in names:
@@ -441,7 +455,7 @@ def claims_of(summary: list[dict[str, Any]]) -> list[Claim]:
         if found:
             claims.append(Claim(claim, "; ".join(found) + ".", all(votes)))
 
-    def own(family: str, transforms: Callable | None = None) -> Callable:
+    def own(family: str, transforms: Callable[..., Any] | None = None) -> Callable[..., Any]:
         return lambda t: _find(summary, t, family, None if transforms is None else transforms(t))
 
     versus(
@@ -513,8 +527,8 @@ def claims_of(summary: list[dict[str, Any]]) -> list[Claim]:
 # -- sections -----------------------------------------------------------------------------------------------------
 
 
-def _overview(results: Results, summary, targets: list[str]) -> Section:
-    def draw(theme):
+def _overview(results: Results, summary: list[dict[str, Any]], targets: list[str]) -> Section:
+    def draw(theme: Theme) -> Any:
         columns = min(2, len(targets))
         most = max(sum(row["target"] == t for row in summary) for t in targets)
         figure, axes = new_figure(-(-len(targets) // columns), columns, height=0.9 + 0.185 * most, width=8.6)
@@ -538,7 +552,7 @@ def _overview(results: Results, summary, targets: list[str]) -> Section:
         return figure
 
     figure = save_picture(results.figure("overview"), draw)
-    rows: list[list] = []
+    rows: list[list[Any]] = []
     best: list[Any] = []
     for t in targets:
         cells = [_find(summary, t, family) for family in ("mirror", "ito", "corv", "lm-nc", "lm-nc-estimated")]
@@ -554,7 +568,7 @@ def _overview(results: Results, summary, targets: list[str]) -> Section:
     ))  # fmt: skip
 
 
-def _far_off(summary, targets: list[str], family: str) -> str:
+def _far_off(summary: list[dict[str, Any]], targets: list[str], family: str) -> str:
     """Where a method at its best is more than three times as far from the truth as independent draws are."""
     colour = {"ito": "pink", "mirror": "orange"}[family]
     rows = [(t, row) for t in targets if (row := _find(summary, t, family)) and row["floor"]]
@@ -563,9 +577,9 @@ def _far_off(summary, targets: list[str], family: str) -> str:
     return f"{LABELS[family]} ({colour}) is more than three times the floor away {where}"
 
 
-def _wins(summary, target: str) -> bool:
+def _wins(summary: list[dict[str, Any]], target: str) -> bool:
     rows = [row for row in summary if row["target"] == target and row["total_variation"] is not None]
-    return min(rows, key=lambda row: row["total_variation"])["family"].startswith("lm")
+    return bool(min(rows, key=lambda row: row["total_variation"])["family"].startswith("lm"))
 
 
 LIMITS = {
@@ -577,7 +591,7 @@ LIMITS = {
 chain and noise of standard deviation 1; with the variance of the noise estimated, within 10% more."""
 
 
-def limits_of(summary) -> list[dict[str, Any]]:
+def limits_of(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What was to be reached beside what was, for every row that has a limit."""
     rows = []
     for place, name in enumerate((BETA, GAMMA, HALF_NORMAL, TRUNCATED)):
@@ -591,7 +605,7 @@ def limits_of(summary) -> list[dict[str, Any]]:
     return rows
 
 
-def _limits(summary) -> Section:
+def _limits(summary: list[dict[str, Any]]) -> Section:
     found = limits_of(summary)
     columns = ("target", "method", "TV", "limit", "reached")
     rows = [
@@ -608,13 +622,13 @@ def _limits(summary) -> Section:
     return Section("What was to be reached", see, None, Table(columns, rows))
 
 
-def _histograms(results: Results, summary, name: str) -> Section:
+def _histograms(results: Results, summary: list[dict[str, Any]], name: str) -> Section:
     target = TARGETS[name]
     own = [row for row in summary if row["target"] == name]
     shown = [row for family in ("mirror", "ito", "corv", "lm-nc") if (row := _find(summary, name, family))]
     parts = [results.get(f"{name}/{row['method']}") for row in shown]
 
-    def draw(theme):
+    def draw(theme: Theme) -> Any:
         columns = min(2, len(shown))
         figure, axes = new_figure(-(-len(shown) // columns), columns, height=2.2)
         edges = target.edges[:-1] if math.isinf(target.high) else target.edges
@@ -666,11 +680,11 @@ def _histograms(results: Results, summary, name: str) -> Section:
     return Section(target.label, see + ".", figure, Table(columns, rows, [0]), notes)
 
 
-def _searches(results: Results, summary, targets: list[str]) -> Section:
+def _searches(results: Results, summary: list[dict[str, Any]], targets: list[str]) -> Section:
     families = ("mirror", "ito", "corv", "lm-nc")
     chosen = {(t, f): row for t in targets for f in families if (row := _find(summary, t, f))}
 
-    def draw(theme):
+    def draw(theme: Theme) -> Any:
         figure, axes = new_figure(-(-len(targets) // 2), 2, height=2.3, sharey=True)
         for axis, t in zip(axes.flat, targets, strict=False):
             for family in families:
@@ -723,7 +737,7 @@ def _ito_section(results: Results, rows: list[dict[str, Any]]) -> Section:
     names = list(dict.fromkeys(row["target"] for row in rows))
     widest = max(THEOREM_STEPS)
 
-    def draw(theme):
+    def draw(theme: Theme) -> Any:
         figure, axes = new_figure(2, len(names), height=2.5, sharey="row", sharex=True)
         for line, family in enumerate(("ito", "corv")):
             for axis, name in zip(axes[line], names, strict=True):
@@ -747,7 +761,7 @@ def _ito_section(results: Results, rows: list[dict[str, Any]]) -> Section:
 
     figure = save_picture(results.figure("theorem-ito"), draw)
 
-    def growth(row):
+    def growth(row: dict[str, Any]) -> float:
         """Over the last decades before the bound, how the jump grows: a slope of -1 is 1/distance."""
         jump = np.array([number(value) for value in row["jump"]])
         gap = np.asarray(row["gap"])
@@ -791,7 +805,7 @@ def _ito_section(results: Results, rows: list[dict[str, Any]]) -> Section:
 def _noise_section(results: Results, rows: list[dict[str, Any]]) -> Section:
     names = list(dict.fromkeys(row["target"] for row in rows))
 
-    def draw(theme):
+    def draw(theme: Theme) -> Any:
         figure, axes = new_figure(1, len(names), height=3.0)
         for axis, name in zip(axes.flat, names, strict=True):
             own = [row for row in rows if row["target"] == name]

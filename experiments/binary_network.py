@@ -155,7 +155,7 @@ def settings_of(results: Results) -> Settings:
 # -- data ---------------------------------------------------------------------------------------------------------
 
 
-def load_images(settings: Settings, data: str | os.PathLike | None) -> LabelledImages | None:
+def load_images(settings: Settings, data: str | os.PathLike[str] | None) -> LabelledImages | None:
     """The published data set; None for the synthetic one, which is drawn."""
     return None if settings.dataset == "synthetic" else catalog.load(settings.dataset, data)
 
@@ -284,12 +284,12 @@ class Experiment(Comparison):
         """The scale for all methods: least validation loss, summed over sigmoid and mirror, each at its best step."""
         settings = self.settings
         if len(settings.logit_scales) == 1:
-            return settings.logit_scales[0]
+            return float(settings.logit_scales[0])
         losses = {
             scale: sum(self._scale_loss(scale, METHODS[name]) for name in ("sigmoid", "mirror"))
             for scale in settings.logit_scales
         }
-        return min(losses, key=losses.__getitem__)
+        return float(min(losses, key=losses.__getitem__))
 
     def _scale_loss(self, scale: float, method: Method) -> float:
         settings = self.settings
@@ -304,7 +304,8 @@ class Experiment(Comparison):
 
     def best_step(self, method: Method, scale: float) -> float:
         """What the search finds."""
-        return self.tuned(method, (scale, self.settings.prior), self.settings.tuning_epochs)["best_step_size"]
+        found = self.tuned(method, (scale, self.settings.prior), self.settings.tuning_epochs)
+        return float(found["best_step_size"])
 
     def final(self, method: Method, scale: float) -> dict[str, Any]:
         """The tuned method, once a seed, for all epochs."""
@@ -360,7 +361,7 @@ class Experiment(Comparison):
 def run(
     results: Results,
     say: Callable[[str], None] = print,
-    data: str | os.PathLike | None = None,
+    data: str | os.PathLike[str] | None = None,
     methods: Sequence[str] | None = None,
     stages: Sequence[str] | None = None,
 ) -> None:

@@ -12,7 +12,7 @@ from experiments.comparison import curve_of, draw_curves, kept, plus_minus, sear
 from experiments.pictures import log_log
 from experiments.reports import Claim, Report
 from experiments.results import Results, number
-from inbounds.display import Section, Table, new_figure, save_picture
+from inbounds.display import Section, Table, Theme, new_figure, save_picture
 
 TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "synthetic": "synthetic digits"}
 LOOKS = {
@@ -200,7 +200,7 @@ def _curves(results: Results, rows: list[dict[str, Any]]) -> Section | None:
         ("single_accuracy", "test accuracy, one network"),
     )
 
-    def draw(theme):
+    def draw(theme: Theme) -> Any:
         figure, axes = new_figure(2, 2, width=8.6, height=2.7, sharex=True)
         for axis, (metric, label) in zip(axes.flat, panels, strict=True):
             means = {name: curve_of(final, metric) for name, final in finals.items()}
@@ -253,7 +253,7 @@ def _search(results: Results, rows: list[dict[str, Any]]) -> Section | None:
     if not searches:
         return None
 
-    def draw(theme):
+    def draw(theme: Theme) -> Any:
         figure, axes = new_figure(1, 1, width=7.2, height=3.0)
         axis = axes[0, 0]
         for name, part in searches.items():
@@ -311,7 +311,7 @@ def _prior(results: Results, rows: list[dict[str, Any]]) -> Section | None:
     priors = sorted({row["prior"] for row in found})
     names = [name for name in SENSITIVE if any(row["method"] == name for row in found)]
 
-    def cells_of(metric):
+    def cells_of(metric: str) -> list[list[str]]:
         return [
             [
                 f"beta({prior:g}, {prior:g})",

@@ -151,7 +151,7 @@ class Comparison:
             self._benches = {key: self.make_bench(*key)}
         return self._benches[key]
 
-    def part(self, name: str, compute: Callable[[], Any]) -> Any:
+    def part(self, name: str, compute: Callable[[], T]) -> T:
         return self.results.part(name, compute, self.say)
 
     def losses(self, bench: Bench, method: Method, length: int) -> search.Evaluate:
@@ -277,7 +277,8 @@ def draw_curves(
         ends.append(values[len(values) // parts :])
     axis.grid(True, lw=0.6)
     seen = np.concatenate(ends)
-    return seen[np.isfinite(seen)]
+    finite: np.ndarray = seen[np.isfinite(seen)]
+    return finite
 
 
 def search_table(

@@ -85,7 +85,7 @@ class Method:
         return ib.leimkuhler_matthews(posterior, self.transform, noise_correction=correction)
 
 
-def _noisy(target: Target, noise: Callable, shape: tuple[int, ...]) -> ib.Posterior:
+def _noisy(target: Target, noise: Callable[..., Any], shape: tuple[int, ...]) -> ib.Posterior:
     return ib.Posterior(
         supports=target.support,
         gradient=lambda theta, z: target.score(theta) + noise(z),

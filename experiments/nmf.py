@@ -43,13 +43,13 @@ BASELINES = ("mirror", "sgrld")
 # -- what is compared ---------------------------------------------------------------------------------------------
 
 
-def _preconditioned(kernel: Callable, transform: str) -> Callable[[RatingsBench], Kernel]:
+def _preconditioned(kernel: Callable[..., Any], transform: str) -> Callable[[RatingsBench], Kernel]:
     return lambda bench: kernel(
         bench.posterior, transform, preconditioner=bench.model.preconditioner(bench.ratings, transform)
     )
 
 
-def _corrected(kernel: Callable, transform: str) -> Callable[[RatingsBench], Kernel]:
+def _corrected(kernel: Callable[..., Any], transform: str) -> Callable[[RatingsBench], Kernel]:
     return lambda bench: kernel(
         bench.posterior,
         transform,
@@ -160,7 +160,7 @@ def settings_of(results: Results) -> Settings:
     return results.settings_as(Settings)
 
 
-def load(settings: Settings, data: str | os.PathLike | None) -> RatingsSplit:
+def load(settings: Settings, data: str | os.PathLike[str] | None) -> RatingsSplit:
     """The ratings, cut 75 : 12.5 : 12.5."""
     if settings.dataset in GENERATED:
         ratings = generate_ratings(seed=settings.seed, **GENERATED[settings.dataset])
@@ -299,7 +299,7 @@ class Experiment(Comparison):
 def run(
     results: Results,
     say: Callable[[str], None] = print,
-    data: str | os.PathLike | None = None,
+    data: str | os.PathLike[str] | None = None,
     methods: Sequence[str] | None = None,
     stages: Sequence[str] | None = None,
 ) -> None:

@@ -23,7 +23,7 @@ from experiments.nmf import (
 )
 from experiments.reports import Claim, Report
 from experiments.results import Results, number
-from inbounds.display import Section, Table, new_figure, save_picture
+from inbounds.display import Section, Table, Theme, new_figure, save_picture
 
 LOOKS = {
     "mirror": ("mirror", "-"),
@@ -176,7 +176,7 @@ def _curves(results: Results, rows: list[dict[str, Any]], rank: int) -> Section 
         return None
     baselines = results.get("baselines") or {}
 
-    def draw(theme):
+    def draw(theme: Theme) -> Any:
         figure, axes = new_figure(1, 2, width=8.6, height=3.2, sharey=True)
         for axis, key, label in zip(axes.flat, ("steps", "clock"), ("iteration", "seconds"), strict=True):
             curves = {name: (final[key], curve_of(final, "rmse")) for name, final in finals.items()}
@@ -246,7 +246,7 @@ def _stability(results: Results, rows: list[dict[str, Any]], rank: int) -> Secti
     if not swept:
         return None
 
-    def draw(theme):
+    def draw(theme: Theme) -> Any:
         figure, axes = new_figure(1, 1, width=7.2, height=3.0)
         axis, least = axes[0, 0], math.inf
         for name, part in swept.items():

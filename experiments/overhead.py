@@ -19,7 +19,7 @@ from experiments.reports import Claim, Report
 from experiments.results import Results
 from experiments.timing import interleaved
 from inbounds.data import MOVIELENS_SHAPES, generate_ratings
-from inbounds.display import Section, Table, new_figure, save_picture
+from inbounds.display import Section, Table, Theme, new_figure, save_picture
 from inbounds.kernels import Kernel
 from inbounds.models import FactorModel
 
@@ -161,7 +161,7 @@ def _sections(results: Results, rows: list[dict[str, Any]]) -> list[Section]:
         return []
     ranks = sorted({row["rank"] for row in rows})
 
-    def draw(theme):
+    def draw(theme: Theme) -> Any:
         figure, axes = new_figure(1, len(ranks), width=4.0 * len(ranks) + 1.5, height=2.8, sharey=True)
         for axis, rank in zip(axes[0], ranks, strict=True):
             mine = [row for row in rows if row["rank"] == rank]

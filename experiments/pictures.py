@@ -15,7 +15,7 @@ __all__ = ["dots_with_errors", "histogram_against_density", "log_log", "plain_lo
 
 
 def histogram_against_density(
-    axes: Any, theme: Theme, edges, shares, density: Callable, family: str, top: float
+    axes: Any, theme: Theme, edges: np.ndarray, shares: np.ndarray, density: Callable[..., Any], family: str, top: float
 ) -> None:
     """The histogram of draws as steps, filled, and the density that it should follow as a line.
 
@@ -70,7 +70,13 @@ def _power(value: float) -> str:
 
 
 def dots_with_errors(
-    axes: Any, theme: Theme, labels: Sequence[str], values, errors, families: Sequence[str], floor: float
+    axes: Any,
+    theme: Theme,
+    labels: Sequence[str],
+    values: Sequence[float],
+    errors: Sequence[float],
+    families: Sequence[str],
+    floor: float,
 ) -> None:
     """One dot a method on a logarithmic axis, best at the top, with the floor as a line."""
     order = np.argsort(np.nan_to_num(np.asarray(values, float), nan=np.inf))[::-1]

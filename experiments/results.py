@@ -52,7 +52,7 @@ class Results:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike, experiment: str, settings: Mapping[str, Any], restart: bool = False
+        cls, path: str | os.PathLike[str], experiment: str, settings: Mapping[str, Any], restart: bool = False
     ) -> Results:
         """The folder to run `experiment` in: a new one, or one to go on with.
 
@@ -82,7 +82,7 @@ class Results:
         return cls(path, header)
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> Results:
+    def load(cls, path: str | os.PathLike[str]) -> Results:
         """Results that are there already."""
         path = Path(path).expanduser()
         header = _read(path / HEADER) if (path / HEADER).exists() else None
@@ -92,11 +92,12 @@ class Results:
 
     @property
     def experiment(self) -> str:
-        return self.header["experiment"]
+        return str(self.header["experiment"])
 
     @property
     def settings(self) -> dict[str, Any]:
-        return self.header["settings"]
+        settings: dict[str, Any] = self.header["settings"]
+        return settings
 
     def has(self, part: str) -> bool:
         return self._file(part).exists()
@@ -114,9 +115,9 @@ class Results:
         _write(file, value)
         return value
 
-    def part(self, part: str, compute: Callable[[], Any], say: Callable[[str], None] = lambda line: None) -> Any:
+    def part(self, part: str, compute: Callable[[], T], say: Callable[[str], None] = lambda line: None) -> T:
         """The part from disk, or computed now and kept; `say` is then told how long it took."""
-        found = self.get(part)
+        found: T | None = self.get(part)
         if found is None:
             began = time.perf_counter()
             found = self.save(part, compute())
@@ -218,7 +219,7 @@ class Results:
         return self.path / "parts" / f"{part}.json"
 
 
-def find(path: str | os.PathLike) -> list[Results]:
+def find(path: str | os.PathLike[str]) -> list[Results]:
     """The results in a folder: its own, or those of its subfolders."""
     path = Path(path).expanduser()
     if not path.is_dir():

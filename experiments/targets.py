@@ -12,7 +12,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -52,10 +54,10 @@ class Target:
     low: float
     high: float
     powers: tuple[float, float]
-    smooth_score: Callable
-    pdf: Callable
-    cdf: Callable
-    quantile: Callable
+    smooth_score: Callable[..., Any]
+    pdf: Callable[..., Any]
+    cdf: Callable[..., Any]
+    quantile: Callable[..., Any]
     mean: float
     second_moment: float
 
@@ -68,10 +70,10 @@ class Target:
         """
         return self.make_prior()
 
-    def score(self, theta: ArrayLike):
+    def score(self, theta: ArrayLike) -> jax.Array:
         """d/dtheta log pi(theta), the theta-gradient that every kernel starts from."""
         theta = jnp.asarray(theta)
-        score = self.smooth_score(theta)
+        score: jax.Array = self.smooth_score(theta)
         if self.powers[0]:
             score = score + self.powers[0] / (theta - self.low)
         if self.powers[1]:
@@ -95,9 +97,9 @@ class Target:
 def beta(a: float, b: float) -> Target:
     """Beta(a, b) on (0, 1): density theta^(a-1) (1-theta)^(b-1) / B(a, b)."""
 
-    def pdf(theta):
+    def pdf(theta: ArrayLike) -> np.ndarray:
         theta = np.asarray(theta, float)
-        return np.exp(special.xlogy(a - 1, theta) + special.xlog1py(b - 1, -theta) - special.betaln(a, b))
+        return np.asarray(np.exp(special.xlogy(a - 1, theta) + special.xlog1py(b - 1, -theta) - special.betaln(a, b)))
 
     mean = a / (a + b)
     return Target(
@@ -120,9 +122,11 @@ def beta(a: float, b: float) -> Target:
 def gamma(shape: float, scale: float) -> Target:
     """Gamma with shape k and scale s on (0, inf): density theta^(k-1) exp(-theta/s) / (Gamma(k) s^k)."""
 
-    def pdf(theta):
+    def pdf(theta: ArrayLike) -> np.ndarray:
         theta = np.asarray(theta, float)
-        return np.exp(special.xlogy(shape - 1, theta / scale) - theta / scale - special.gammaln(shape)) / scale
+        return np.asarray(
+            np.exp(special.xlogy(shape - 1, theta / scale) - theta / scale - special.gammaln(shape)) / scale
+        )
 
     return Target(
         name=f"gamma-{shape:g}-{scale:g}",
@@ -163,7 +167,10 @@ def half_normal() -> Target:
 def truncated_normal(low: float = -1.0, high: float = 1.0) -> Target:
     """The standard normal truncated to (low, high): density n(theta) / (Phi(high) - Phi(low))."""
     mass = float(special.ndtr(high) - special.ndtr(low))
-    density = lambda x: math.exp(-x * x / 2) / math.sqrt(2 * math.pi)  # noqa: E731
+
+    def density(x: float) -> float:
+        return math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
     return Target(
         name=f"truncated-normal-{low:g}-{high:g}",
         label=f"Normal on ({low:g}, {high:g})",

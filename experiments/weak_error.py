@@ -20,7 +20,7 @@ from experiments.reports import Claim, Report
 from experiments.results import Results, cores, number
 from experiments.targets import TARGETS, Target
 from inbounds.diagnostics import fitted_slope, stationary
-from inbounds.display import Section, Table, new_figure, save_picture
+from inbounds.display import Section, Table, Theme, new_figure, save_picture
 
 NAME = "weak-error"
 TITLE = "Weak error against the step size"
@@ -105,8 +105,8 @@ def run(results: Results, say: Callable[[str], None] = print) -> None:
     """Compute every part that is missing."""
     scale = Scale(*(results.settings[field] for field in Scale._fields))
     seed = results.settings["seed"]
-    exact: dict[str, Callable] = {}
-    simulated: dict[str, Callable] = {}
+    exact: dict[str, Callable[..., Any]] = {}
+    simulated: dict[str, Callable[..., Any]] = {}
     for name in scale.targets:
         target = TARGETS[name]
         for method in methods_for(target, scale.methods):
@@ -154,7 +154,7 @@ def simulate(
     """The same from chains: the estimate of each measure, its standard error, and whether it stands out of the noise."""
     kernel = method.kernel(target)
     edges = _edges(target)
-    own: dict[float, list] = {step_size: [] for step_size in step_sizes}
+    own: dict[float, list[Any]] = {step_size: [] for step_size in step_sizes}
     seeds = [seed_for(seed, NAME, target.name, method.name, run_number) for run_number in range(scale.runs)]
     for run_seed in seeds:
         sizes = np.repeat(step_sizes, scale.chains)
@@ -249,7 +249,7 @@ def curves_of(results: Results) -> list[Curve]:
     return curves
 
 
-def _slope(exact, simulated, measure: str) -> float:
+def _slope(exact: list[dict[str, Any]], simulated: list[dict[str, Any]], measure: str) -> float:
     """The order, from the exact values up to a step size of .4 where there are any, else from what is resolved; nan for 0."""
     points = [(row["step_size"], abs(number(row[measure]))) for row in exact if row["step_size"] <= 0.4]
     if not points:
@@ -430,7 +430,7 @@ def _section(results: Results, curves: list[Curve]) -> Section:
     free = [label_of(curve.method) for curve in curves if unbiased_in_the_mean(curve)]
     symmetric = abs(target.mean) < 1e-12 or target.powers[0] == target.powers[1] != 0
 
-    def draw(theme):
+    def draw(theme: Theme) -> Any:
         figure, axes = new_figure(2, 2, height=3.0, width=7.6)
         handles = {}
         for axis, (measure, title) in zip(axes.flat, MEASURES.items(), strict=True):
@@ -495,7 +495,7 @@ def _section(results: Results, curves: list[Curve]) -> Section:
     return Section(target.label, see + ".", figure, Table(columns, rows), notes)
 
 
-def _draw_curve(axis, theme, curve: Curve, measure: str) -> Any:
+def _draw_curve(axis: Any, theme: Theme, curve: Curve, measure: str) -> Any:
     colour = theme.colour(curve.method.family)
     names = ib.transforms.available(TARGETS[curve.target].support)
     style: Any = ("-", "--", "-.", ":")[names.index(curve.method.transform)] if curve.method.transform else "-"
@@ -526,7 +526,7 @@ def _draw_curve(axis, theme, curve: Curve, measure: str) -> Any:
     return line
 
 
-def _limit(axis, curves: list[Curve], measure: str) -> None:
+def _limit(axis: Any, curves: list[Curve], measure: str) -> None:
     """From the smallest exact or resolved error to the largest that is not an explosion."""
     values = [abs(number(row[measure])) for curve in curves for row in curve.exact]
     values += [
