@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from inbounds import gradients
+from inbounds.contents import in_words
 from inbounds.data.arrays import is_source
 from inbounds.diagnostics._check_bounds import look_at_bounds, look_at_edges, look_at_transforms
 from inbounds.diagnostics._check_center import Center, find_center
@@ -42,6 +44,8 @@ def check(
 ) -> Report:
     """Look a kernel and its posterior over before they run: a verdict, what is wrong with a remedy per line, and step sizes.
 
+    It stands at the mode that `ib.infer` finds. A second look at the same costs nothing.
+
     Args:
         what: the kernel that is to run, or a posterior: then the step sizes are for `ib.leimkuhler_matthews(posterior)`. They are not those
             of another kernel, nor of the same with another gradient, friction or correction.
@@ -70,7 +74,20 @@ def check(
     """
     if show not in (True, False, "all"):
         raise ValueError(f'`show` must be True, False or "all"; got {show!r}.')
-    patient = Patient(_kernel(what, transforms, gradient), batch_size, init, seed)
+    kernel = _kernel(what, transforms, gradient)
+    contents = in_words((kernel.arrays, init))
+    asked = ("report", kernel, kernel.posterior.version, contents, repr((batch_size, seed)), jnp.result_type(float))
+    found = kernel.posterior.compiled.found
+    if asked not in found:
+        found[asked] = _look_over(Patient(kernel, batch_size, init, seed))
+    report: Report = replace(found[asked], everything=show == "all")
+    if show and not _in_a_notebook():
+        print(report)
+    return report
+
+
+def _look_over(patient: Patient) -> Report:
+    """All that is found, and step sizes."""
     findings = [*look_at_transforms(patient), *_unbiased(patient)]
     comes_back = all(finding.topic != "round trip" or finding.status == "ok" for finding in findings)
     center = find_center(patient) if comes_back else None
@@ -83,10 +100,7 @@ def check(
     if center is not None and center.found:
         steps = look_at_steps(patient, center)
         findings += [*_precision(patient, center), *steps.findings]
-    report = _report(patient, findings, steps, everything=show == "all")
-    if show and not _in_a_notebook():
-        print(report)
-    return report
+    return _report(patient, findings, steps)
 
 
 def _kernel(what: Any, transforms: PyTree, gradient: Any) -> Kernel:
@@ -109,7 +123,7 @@ def _kernel(what: Any, transforms: PyTree, gradient: Any) -> Kernel:
     return what
 
 
-def _report(patient: Patient, findings: list[Finding], steps: Steps | None, everything: bool) -> Report:
+def _report(patient: Patient, findings: list[Finding], steps: Steps | None) -> Report:
     found, steps = steps is not None, steps or Steps([], None, None, None)
     scales = None if steps.scales is None else patient.unravel(jnp.asarray(steps.scales, patient.flat.dtype))
     return Report(
@@ -121,7 +135,6 @@ def _report(patient: Patient, findings: list[Finding], steps: Steps | None, ever
         preconditioned_step_size=steps.scaled_size,
         center=patient.theta if found else None,
         batch_size=patient.batch_size,
-        everything=everything,
     )
 
 

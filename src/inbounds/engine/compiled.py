@@ -17,6 +17,7 @@ class Compiled:
         checked: shapes with which the model has been looked at.
         likelihood: its sums over all the data (`exact.Likelihood`).
         curvature: that of the likelihood at the last point where it was asked for (`exact.Curvature`).
+        found: modes and reports that were made at one time, by all that they depend on.
         own_kernels: whether GPU kernels of our own are tried: until one cannot be compiled.
     """
 
@@ -27,6 +28,7 @@ class Compiled:
         self.own_kernels = True
         self.likelihood: Any = None
         self.curvature: Any = None
+        self.found: dict[Hashable, Any] = {}
 
     def of(self, function: Callable[..., Any], *what: Any, **options: Any) -> Callable[..., Any]:
         """`function(*what, ...)`, compiled as a function of its further arguments; the one of before where `what` is equal.
