@@ -38,7 +38,6 @@ __all__ = ["Identities", "ProxyScores", "identities", "proxy_scores", "proxy_spa
 
 COLUMNS = ("variable", "E[G] / sd (is 0)", "bias of the step size")
 SHOWN = 40  # coordinates that are printed
-EXACT = ("sgld", "leimkuhler_matthews", "baoab", "lazy_rows")  # kernels with E[G] = 0 at every step size
 
 
 class ProxyScores(NamedTuple):
@@ -249,7 +248,7 @@ def _temperature(kernel: Kernel) -> float:
 
 
 def _is_exact(kernel: Any) -> bool:
-    return kernel.name in EXACT and not isinstance(kernel.preconditioner, Conditional)
+    return kernel.drift_averages_out and not isinstance(kernel.preconditioner, Conditional)
 
 
 def _names(tree: PyTree) -> list[str]:

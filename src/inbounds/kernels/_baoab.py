@@ -152,5 +152,6 @@ def baoab(
         update,
         precondition=precondition,
         recursion=recursion,
+        drift_averages_out=True,
         underdamped=True,
     )

@@ -110,6 +110,10 @@ class Kernel:
     adapt_steps: int = 0  # steps during which the kernel still changes itself: draws before that are not kept
     underdamped: bool = False  # whether it has velocities: then it swings along a direction before it forgets it
     recursion: OnGaussian | None = None  # what a step does to a Gaussian; None: not known
+    drift_averages_out: bool = (
+        False  # whether the mean of its drift is 0 at every step size, as it is where noise is only added
+    )
+    restarts: bool = False  # whether `clamped` counts coordinates that left the range of floats, and were put back to their start
     temperature: Temperature = 1.0  # of the law that is sampled
     estimates_noise: bool = False  # whether it estimates the variance of minibatch gradients, to correct for it
     preconditioner: Preconditioner = NO_PRECONDITIONER
@@ -432,6 +436,7 @@ def kernel_on_proxy(
     precondition: Preconditioner = NO_PRECONDITIONER,
     independent_batches: bool | None = None,
     recursion: OnGaussian | None = None,
+    drift_averages_out: bool = False,
     underdamped: bool = False,
 ) -> Kernel:
     """A kernel that moves the proxy, made of its `init` and `update`.
@@ -446,6 +451,7 @@ def kernel_on_proxy(
         precondition: scales, whose state is `preconditioner` of the state.
         independent_batches: whether it takes minibatches for independent; None: where it corrects for gradient noise.
         recursion: what a step does to a Gaussian (`inbounds.kernels.recursion`), for `ib.check`.
+        drift_averages_out: whether the mean of its drift is 0 at every step size, so that another mean tells of something else.
         underdamped: whether it has velocities.
 
     Returns:
@@ -469,6 +475,7 @@ def kernel_on_proxy(
         preconditioner=precondition,
         data_version=getattr(proxy_gradient.estimator, "data_version", None),
         recursion=recursion,
+        drift_averages_out=drift_averages_out,
         underdamped=underdamped,
     )
 

@@ -185,6 +185,7 @@ def lazy_rows(
         _moving=lambda state: state.phi,
         constrain=space.constrain,
         noise="key",
+        drift_averages_out=True,
         temperature=temperature,
         data_version=posterior.version,
         preconditioner=precondition,

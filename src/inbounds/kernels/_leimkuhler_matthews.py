@@ -161,5 +161,12 @@ def leimkuhler_matthews(
         return Recursion(transition, added, np.hstack([identity, np.diag(spread)]), temperature)
 
     return kernel_on_proxy(
-        "leimkuhler_matthews", posterior, proxy_gradient, init, update, precondition=precondition, recursion=recursion
+        "leimkuhler_matthews",
+        posterior,
+        proxy_gradient,
+        init,
+        update,
+        precondition=precondition,
+        recursion=recursion,
+        drift_averages_out=True,
     )

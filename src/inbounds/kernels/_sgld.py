@@ -126,5 +126,12 @@ def sgld(
         return Recursion(identity - pace[:, None] * hessian, added, identity, temperature)
 
     return kernel_on_proxy(
-        "sgld", posterior, proxy_gradient, init, update, precondition=precondition, recursion=recursion
+        "sgld",
+        posterior,
+        proxy_gradient,
+        init,
+        update,
+        precondition=precondition,
+        recursion=recursion,
+        drift_averages_out=True,
     )

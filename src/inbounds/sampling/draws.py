@@ -288,7 +288,7 @@ class Draws:
         if not self.num_draws:
             return [verdict.Note("no-draws", self._why_none(), loud=False)]
         clamped = float(np.mean(self.stats["clamped"]))
-        of_noise = (verdict.restarted if self.kernel.name == "ito" else verdict.noise_is_absorbed)(clamped)
+        of_noise = (verdict.restarted if self.kernel.restarts else verdict.noise_is_absorbed)(clamped)
         notes = verdict.too_short(self.num_draws)
         if self.kernel.one_temperature is None:
             return of_noise + notes + verdict.of_several_temperatures()

@@ -29,6 +29,7 @@ class SavedKernel:
 
     name: str
     one_temperature: float | None
+    restarts: bool
     posterior: Posterior | None
 
     def __getattr__(self, name: str) -> Any:
@@ -48,7 +49,7 @@ def save(draws: Draws, path: str | os.PathLike[str]) -> None:
     written = {
         "format": FORMAT,
         "version": version("inbounds"),
-        "kernel": [kernel.name, kernel.one_temperature],
+        "kernel": [kernel.name, kernel.one_temperature, kernel.restarts],
         "theta": _plain(draws.theta),
         "phi": _plain(draws.phi),
         "deterministics": draws.deterministics(),
@@ -85,8 +86,8 @@ def load(path: str | os.PathLike[str], posterior: Posterior | None = None) -> Dr
     found = read(Path(path), Certificate, Note, what=what)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"{path} cannot be read as {what}: it is of another kind, or of a later version of inbounds.")
-    name, temperature = found["kernel"]
-    kernel: Any = SavedKernel(name, temperature, posterior)
+    name, temperature, restarts = found["kernel"]
+    kernel: Any = SavedKernel(name, temperature, restarts, posterior)
     draws = Draws(
         phi=found["phi"],
         collected=None,

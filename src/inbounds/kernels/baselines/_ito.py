@@ -103,6 +103,7 @@ def ito(
         space=space,
         estimator=theta_gradient.estimator,
         temperature=temperature,
+        restarts=True,
         _init=init,
         _update=update,
         _moving=lambda state: state.phi,
