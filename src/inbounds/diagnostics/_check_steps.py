@@ -24,7 +24,7 @@ from inbounds.data.arrays import is_stream
 from inbounds.diagnostics._check_center import Center
 from inbounds.diagnostics._check_patient import Patient
 from inbounds.diagnostics._check_report import Finding
-from inbounds.diagnostics.prediction import UnstableError, predict
+from inbounds.diagnostics.prediction import UnstableError, as_corrected, beyond_chance, predict
 from inbounds.inference.mode import Surface
 from inbounds.kernels import Kernel
 from inbounds.preconditioners import OneStepLate, RMSprop
@@ -48,7 +48,8 @@ class Local:
     Args:
         hessians: dense; empty where there are too many dimensions.
         largest: the largest curvature.
-        noise: covariance of the minibatch gradient, or its diagonal alone in more than 128 dimensions.
+        noise: covariance of the minibatch gradient; in more than 128 dimensions a matrix whose rows have it as the sum of their outer
+            products, one row per minibatch; where there is no Hessian the variances alone.
         square: mean squares of the minibatch gradient.
     """
 
@@ -60,7 +61,10 @@ class Local:
     @property
     def variances(self) -> np.ndarray:
         """Of the coordinates of the minibatch gradient."""
-        return np.diag(self.noise) if self.noise.ndim == 2 else self.noise
+        if self.noise.ndim == 1:
+            return self.noise
+        found: np.ndarray = np.diag(self.noise) if self.square.size <= DENSE else np.sum(np.square(self.noise), axis=0)
+        return found
 
     def ratio(self, scale: np.ndarray) -> float | None:
         """Of the largest curvature at the centre to the smallest, as a chain with such scales sees them."""
@@ -130,7 +134,7 @@ def _measure(patient: Patient, center: Center) -> tuple[Local, jax.Array]:
         largest = max(float(np.linalg.eigvalsh(hessian)[-1]) for hessian in hessians)
     else:
         largest = max(_by_power_iteration(patient.mean_drift, point) for point in (patient.flat, points[0]))
-    noise, square = _noise(patient, points, patient.estimator, patient.state)
+    noise, square = _noise(patient, points, patient.estimator, patient.state, whole=bool(hessians))
     return Local(hessians, largest, noise, square), points
 
 
@@ -171,8 +175,10 @@ def _hessians_around(patient: Patient, center: Center, points: jax.Array) -> tup
     return tuple(_moved(patient, hessian) for hessian in fine)
 
 
-def _noise(patient: Patient, points: jax.Array, estimator: Any, state: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Covariance of the minibatch gradient at the point where it is largest, and its mean squares."""
+def _noise(
+    patient: Patient, points: jax.Array, estimator: Any, state: Any, whole: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """`Local.noise` at the point where it is largest, and the mean squares of the gradient; variances alone unless the `whole` is wanted."""
     size = patient.flat.size
     batches = patient.batches(BATCHES)
 
@@ -185,26 +191,30 @@ def _noise(patient: Patient, points: jax.Array, estimator: Any, state: Any) -> t
     def moments(point: jax.Array) -> tuple[jax.Array, jax.Array]:
         drifts = at(point)
         square = jnp.mean(jnp.square(drifts), axis=0)
-        return (
-            drifts if size <= DENSE else jnp.var(drifts, axis=0, ddof=1) if patient.has_noise else 0 * square
-        ), square
+        return (drifts if whole else jnp.var(drifts, axis=0, ddof=1) if patient.has_noise else 0 * square), square
 
     of_points, squares = (np.asarray(x, float) for x in jax.jit(lambda p: jax.lax.map(moments, p))(points))
     fine = np.isfinite(squares).all(axis=1)
     if not patient.has_noise or not fine.any():
-        return np.zeros((size, size) if size <= DENSE else size), np.nan_to_num(squares).mean(axis=0)
+        none = np.zeros(size) if not whole else np.zeros((size if size <= DENSE else 1, size))
+        return none, np.nan_to_num(squares).mean(axis=0)
     of_points, square = of_points[fine], squares[fine].mean(axis=0)
+    if not whole:
+        return of_points[np.argmax(of_points.sum(axis=1))], square
+    rows = (of_points - of_points.mean(axis=1, keepdims=True)) / math.sqrt(of_points.shape[1] - 1)
+    loudness = np.sum(np.square(rows), axis=(1, 2))
     if size <= DENSE:
-        centred = of_points - of_points.mean(axis=1, keepdims=True)
-        of_points = np.einsum("pbi,pbj->pij", centred, centred) / (centred.shape[1] - 1)
-    loudness = of_points.sum(axis=1) if size > DENSE else np.trace(of_points, axis1=1, axis2=2)
-    return of_points[np.argmax(loudness)], square
+        loudest = rows[np.argmax(loudness)]
+        return loudest.T @ loudest, square
+    # The size of the loudest point, the directions of all of them: so many rows tell correlation from chance.
+    return np.concatenate(rows) * math.sqrt(loudness.max() / loudness.sum()), square
 
 
 def _wandered(patient: Patient) -> jax.Array:
     """A point where the mass is, by a few Langevin steps away from the centre."""
     largest = _by_power_iteration(patient.mean_drift, patient.flat)
-    noise = float(np.max(_noise(patient, patient.flat[None], patient.estimator, patient.state)[0], initial=0.0))
+    variances, _ = _noise(patient, patient.flat[None], patient.estimator, patient.state, whole=False)
+    noise = float(np.max(variances, initial=0.0))
     size = 0.1 / (largest + noise)
 
     def step(flat: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -247,7 +257,7 @@ def _tolerated(kernel: Kernel) -> float:
     return TOLERATED_CORRECTED if "clamped" in kernel.reports else TOLERATED
 
 
-def _gaussians(local: Local, scale: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _gaussians(kernel: Kernel, local: Local, scale: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(H, V, scales) of what is looked at: everything, or the worst principal axes, or one worst direction."""
     if not local.hessians:
         worst = int(np.argmax(scale * local.variances))
@@ -257,9 +267,15 @@ def _gaussians(local: Local, scale: np.ndarray) -> list[tuple[np.ndarray, np.nda
     root, found = np.sqrt(scale), []
     for hessian in local.hessians:
         values, vectors = np.linalg.eigh(root[:, None] * hessian * root)
-        noises = np.square(vectors.T) @ (scale * local.noise)
-        chosen = np.union1d(np.argsort(values + noises)[-AXES:], [0])
-        found.append((np.diag(values[chosen]), np.diag(noises[chosen]), np.ones(len(chosen))))
+        noises = np.sum(np.square(local.noise @ (root[:, None] * vectors)), axis=0)
+        taken = np.square(vectors.T) @ (scale * local.variances)
+        noises = beyond_chance(noises, taken, len(local.noise))
+        if "clamped" in kernel.reports:
+            chosen = np.unique([0, len(values) - 1, np.argmax(noises), np.argmax(np.abs(noises - taken))])
+            found.append(as_corrected(values[chosen], noises[chosen], taken[chosen]))
+        else:
+            chosen = np.union1d(np.argsort(values + noises)[-AXES:], [0])
+            found.append((np.diag(values[chosen]), np.diag(noises[chosen]), np.ones(len(chosen))))
     return found
 
 
@@ -276,7 +292,7 @@ def _error(kernel: Kernel, size: float, hessian: np.ndarray, noise: np.ndarray, 
 
 def _largest_step(kernel: Kernel, local: Local, scale: np.ndarray) -> float | None:
     """The largest step size at which nothing is off by more than is tolerated; None where there is none."""
-    gaussians = _gaussians(local, scale)
+    gaussians = _gaussians(kernel, local, scale)
     steepest = max(float(np.linalg.eigvalsh(np.sqrt(s)[:, None] * h * np.sqrt(s))[-1]) for h, _, s in gaussians)
 
     def is_fine(size: float) -> bool:
@@ -307,7 +323,7 @@ def _time(kernel: Kernel, local: Local, scale: np.ndarray, size: float) -> float
     """Steps for an effective draw of the slowest linear function of the proxy, and of the square of one."""
     if not local.hessians:
         return math.nan
-    gaussian = _gaussians(local, scale)[0]
+    gaussian = _gaussians(kernel, local, scale)[0]
     assert kernel.recursion is not None
     try:
         linear = predict(kernel, size, *gaussian).autocorrelation_time
@@ -353,7 +369,8 @@ def _alternatives(
         and not is_stream(posterior.data)
     ):
         estimator = gradients.control_variate(center=patient.theta)(posterior)
-        noise, _ = _noise(patient, points, estimator, estimator.init(patient.theta, False))
+        state = estimator.init(patient.theta, False)
+        noise, _ = _noise(patient, points, estimator, state, whole=bool(local.hessians))
         words = "gradient=ib.gradients.control_variate(center=report.center)"
         yield "control_variate", words, _largest_step(kernel, replace(local, noise=noise), scale)
     if options.get("noise_correction", True) is False and options.get("metric") is None and len(scale) <= DENSE:

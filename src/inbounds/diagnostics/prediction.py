@@ -16,8 +16,10 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from inbounds.kernels._base import Kernel
 from inbounds.kernels.recursion import Recursion, UnstableError
 
-__all__ = ["Prediction", "UnstableError", "predict", "stationary_covariance"]
+__all__ = ["Prediction", "UnstableError", "as_corrected", "beyond_chance", "predict", "stationary_covariance"]
 
+COPIES = 4  # coordinates for an axis whose noise a correction by coordinates does not see
+BY_CHANCE = 4.0  # standard errors
 DOUBLINGS = 60  # of the number of steps: a chain that has not forgotten its start after 2^60 of them never will
 
 
@@ -117,3 +119,28 @@ def stationary_covariance(recursion: Recursion) -> np.ndarray:
                 result: np.ndarray = (total + total.T) / 2
                 return result
     raise UnstableError("the step is too long: the chain has no stationary law")
+
+
+def as_corrected(
+    values: np.ndarray, noises: np.ndarray, taken: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A Gaussian that shows what a correction by coordinates does along some axes of one that is too large: (H, V, scales) for `predict`.
+
+    Each axis has a few coordinates here: the sum of them has the noise of the axis, and each of them the one that the correction takes it
+    for. (The remaining combinations of them are off the other way, by no more.)
+
+    Args:
+        values: curvatures along the axes.
+        noises: variances of the gradient along them.
+        taken: the same where the noise of coordinates were independent.
+    """
+    taken = np.maximum(taken, noises / COPIES)
+    together = (noises - taken) / (COPIES - 1)
+    noise = np.kron(np.diag(taken - together), np.eye(COPIES)) + np.kron(np.diag(together), np.ones((COPIES, COPIES)))
+    return np.kron(np.diag(values), np.eye(COPIES)), noise, np.ones(COPIES * len(values))
+
+
+def beyond_chance(noises: np.ndarray, taken: np.ndarray, count: int) -> np.ndarray:
+    """Variances along some axes, from so many gradients: those of independent coordinates where chance alone may make the difference."""
+    near = np.abs(noises - taken) <= BY_CHANCE * np.sqrt(2 / count) * taken
+    return np.where(near, taken, noises)

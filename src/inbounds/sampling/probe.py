@@ -53,6 +53,8 @@ class Effort(NamedTuple):
 
 
 EFFORTS = (Effort(8, 4, 24), Effort(4, 1, 12))  # few, since each is compiled
+SKETCH = Effort(8, 0, 24)  # in more dimensions, of the noise alone,
+AXES = 8  # along so many axes of the draws
 
 Linear = tuple[np.ndarray, np.ndarray]  # c and L of a metric
 
@@ -101,6 +103,9 @@ def of_steps(program: Program, feed: Any, keys: Keys, draws: Draws, step_size: f
         for label in labels(variable_name(path), leaf.shape[2:])
     ]
     try:
+        if effort is SKETCH:
+            of_noise = _along_the_longest_axes(program, feed, keys, draws, step_size)
+            return [*of_noise, _unknown(_too_wide(program.dimension))]
         linear = linear_part(program.kernel.space, _moving_like(program, draws))
         found = _measure(program, feed, keys, draws, effort, linear)
         if not all(np.isfinite(x).all() for x in found):
@@ -133,18 +138,22 @@ def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
         return "the data are read from disk as a stream"
     if not kernel.one_temperature > 0:
         return "at temperature 0 there is no law to compare with"
-    if dimension > DENSE:
-        return (
-            f"that takes a matrix of {dimension:,} x {dimension:,} numbers, and at most {DENSE} x {DENSE} are looked at"
-        )
     rows = program.source.batch_size or 1
     most = max(SHARE * draws.num_steps * draws.num_chains, CHEAP / (rows * dimension))
+    if dimension > DENSE:
+        # In a metric that allows correction the noise is diagonal.
+        blind = "clamped" in kernel.reports and kernel.options.get("metric") is None
+        return SKETCH if blind and SKETCH.evaluations(dimension) <= most else _too_wide(dimension)
     for effort in EFFORTS:
         if "clamped" in kernel.reports:  # with fewer gradients than dimensions chance alone correlates them
             effort = effort._replace(gradients=max(effort.gradients, dimension))
         if effort.evaluations(dimension) <= most:
             return effort
     return "the run is too short for its dimension: that would take as long as many of its steps"
+
+
+def _too_wide(dimension: int) -> str:
+    return f"that takes a matrix of {dimension:,} x {dimension:,} numbers, and at most {DENSE} x {DENSE} are looked at"
 
 
 def _measure(program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effort, linear: Linear | None) -> Local:
@@ -333,6 +342,51 @@ def _judged(program: Program, names: list[str], found: Local, step_size: float, 
             "gradient-noise",
             f"Steps of {step_size:.3g} are too large for the noise of the minibatch gradients: {off}. {advice}, a larger batch, or "
             "gradient=ib.gradients.control_variate(...).",
+        )
+    ]
+
+
+def _along_the_longest_axes(program: Program, feed: Any, keys: Keys, draws: Draws, step_size: float) -> list[Note]:
+    """In too many dimensions for matrices: the noise along the axes in which the draws lie furthest apart, where a correction by coordinates
+    takes most away.
+
+    Along an axis in which the posterior is flat there is little noise, if it is correlated as the posterior is.
+    """
+    from inbounds.diagnostics.prediction import UnstableError, as_corrected, beyond_chance, predict
+
+    phi, _ = _some_draws(draws, SKETCH.points)
+    at, on = (x.ravel() for x in np.indices((SKETCH.points, SKETCH.gradients)))
+    drift, scale = _drifts(program, feed, keys, draws, phi[at], at * SKETCH.gradients + on, at)
+    gradients = drift.reshape(SKETCH.points, SKETCH.gradients, -1)
+    degrees = SKETCH.points * (SKETCH.gradients - 1)
+    rows = (gradients - gradients.mean(axis=1, keepdims=True)).reshape(len(at), -1) / math.sqrt(degrees)
+    root = np.sqrt(scale.mean(axis=0))
+    spread, _ = _some_draws(draws, min(draws.num_chains * draws.num_draws // 2, SPREAD_DRAWS))
+    apart = (spread - spread.mean(axis=0, dtype=float)) / root
+    _, lengths, axes = np.linalg.svd(apart / math.sqrt(len(apart) - 1), full_matrices=False)
+    lengths, axes = lengths[:AXES], axes[:AXES]
+    taken = np.square(axes * root) @ np.sum(np.square(rows), axis=0)
+    noises = beyond_chance(np.sum(np.square(rows @ (axes * root).T), axis=0), taken, degrees)
+    if not (np.isfinite(rows).all() and lengths.min() > 0):
+        return []
+    temperature = program.kernel.one_temperature or 1.0
+    hessian, noise, ones = as_corrected(temperature / lengths**2, noises, taken)
+    try:
+        covariance = predict(program.kernel, step_size, hessian, noise, ones).covariance
+    except UnstableError:
+        return []
+    copies = len(ones) // len(lengths)
+    along = covariance.reshape(len(lengths), copies, len(lengths), copies).sum(axis=(1, 3)).diagonal() / copies
+    error = np.sqrt(along) / lengths - 1
+    error = error[np.argmax(np.abs(error))]
+    if abs(error) <= OF_CORRELATION or np.array_equal(noises, taken):
+        return []
+    return [
+        Note(
+            "correlated-noise",
+            "Noise correction takes the gradient noise of different coordinates for independent, and here it is not: along the axes in which "
+            f"the draws lie furthest apart the sds are predicted to be off by up to {error:+.1%}. Take metric=ib.metrics.laplace(...), in "
+            "which it is, a smaller step size, a larger batch, gradient=ib.gradients.control_variate(...), or leave `noise_correction` out.",
         )
     ]
 
