@@ -137,9 +137,11 @@ def test_another_metric_of_the_same_shape_compiles_nothing():
 
 
 @pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")  # too short a run to have a law
-def test_a_run_in_a_metric_is_resumed_and_stored(tmp_path):
+@pytest.mark.parametrize("kind", ["per row", "low rank"])  # the next test has a dense one
+def test_a_run_in_a_metric_is_resumed_and_stored(kind, tmp_path):
     posterior, theta = positive_regression()
-    metric = ib.metrics.per_row(posterior, theta, [])  # arrays and what is static; the next test has a dense one
+    options = (posterior, theta)
+    metric = ib.metrics.per_row(*options, []) if kind == "per row" else ib.metrics.low_rank(*options, rank=2)
     kernel = ib.leimkuhler_matthews(posterior, metric=metric)
     run = dict(batch_size=100, num_chains=2, progress=False, init=theta, store=tmp_path / "store")
     folder = ib.Checkpoint(tmp_path / "checkpoints", every_steps=64)

@@ -75,9 +75,9 @@ def test_in_the_basis_of_a_metric_the_bias_has_order_two(size, correlation, skew
     kernel = ib.leimkuhler_matthews(TOY, noise_correction=True)
     inside = [errors(kernel, step, *original(size, correlation, skew, 2.0)) for step in sizes]
     assert 1.8 < fitted_slope(sizes, inside) < 2.2
-    # Where the noise is 0.3 of what is injected, an sd is off by 0.9% at this step, whatever the dimension and the correlation.
-    found = errors(kernel, 0.1, *original(size, correlation, "proportional", 6.0))
-    assert found == pytest.approx(0.009, abs=0.002)
+    # Where the noise is 0.3 of what is injected, all sds and correlations are right to 1%, whatever the dimension and the correlation.
+    for step in sizes[:2]:
+        assert errors(kernel, step, *original(size, correlation, "proportional", 0.6 / step)) < 0.01
 
 
 @every_law
