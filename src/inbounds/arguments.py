@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+__all__ = ["nearest", "whole_number"]
+
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:
     """The value as a whole number of Python.

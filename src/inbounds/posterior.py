@@ -30,6 +30,8 @@ from inbounds.engine.compiled import Compiled
 from inbounds.space import is_constraint
 from inbounds.trees import PyTree, variable_name
 
+__all__ = ["Posterior", "base_of", "is_distribution", "middle_of_draws", "support_name"]
+
 
 def is_distribution(x: Any) -> bool:
     return isinstance(x, dist.Distribution)
@@ -168,7 +170,7 @@ class Posterior:
 
     def observed(self) -> dict[str, np.ndarray]:
         """The data by name, where they are arrays."""
-        if self.data is None or is_source(self.data):
+        if not self.holds_rows:
             return {}
         leaves = jax.tree_util.tree_leaves_with_path(self.data)
         return {variable_name(path) if path else "data": np.asarray(leaf) for path, leaf in leaves}
@@ -219,6 +221,11 @@ class Posterior:
     def makes_minibatches(self) -> bool:
         """Whether the data are a source that decides itself which rows a minibatch has; nobody else can ask for others."""
         return isinstance(self._data, Source)
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether the data are arrays in memory."""
+        return self._data is not None and not is_source(self._data)
 
     @property
     def has_all_rows(self) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
+__all__ = ["in_double"]
+
 
 @contextmanager
 def in_double() -> Iterator[None]:

@@ -19,6 +19,8 @@ import numpy as np
 from numpyro.distributions import Distribution
 from numpyro.distributions.transforms import Transform
 
+__all__ = ["Recipe", "in_words", "is_default", "recorded"]
+
 
 @dataclass(frozen=True, eq=False)
 class Recipe:

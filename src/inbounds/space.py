@@ -20,6 +20,8 @@ from inbounds import transforms as tf
 from inbounds.engine import here
 from inbounds.trees import PyTree, variable_name
 
+__all__ = ["Metric", "MetricSpace", "Space", "is_constraint", "is_transform"]
+
 
 def is_constraint(x: Any) -> bool:
     return isinstance(x, constraints.Constraint)

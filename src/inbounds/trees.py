@@ -8,6 +8,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+__all__ = [
+    "PyTree",
+    "alike",
+    "all_finite",
+    "broadcast_prefix",
+    "cut_like",
+    "is_traced",
+    "mean",
+    "norm",
+    "ravel",
+    "size",
+    "spread",
+    "variable_name",
+]
+
 PyTree = Any
 
 

@@ -19,6 +19,21 @@ from inbounds.engine.generator import threefry
 from inbounds.engine.plain import rows_of
 from inbounds.trees import PyTree, size, variable_name
 
+__all__ = [
+    "Epochs",
+    "Generated",
+    "NoData",
+    "Sweeps",
+    "WithReplacement",
+    "at_hand",
+    "check_batch",
+    "check_data",
+    "is_source",
+    "is_stream",
+    "num_data",
+    "source_for",
+]
+
 WIDE = 512  # bytes of a datum from which on minibatches are gathered
 FEW_ROWS = 2**20  # of which one random word picks one fairly enough: to one part in 4,000
 

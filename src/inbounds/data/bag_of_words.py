@@ -19,6 +19,8 @@ import scipy.sparse
 
 from inbounds.data.catalog import DataError, Dataset, File, open_file
 
+__all__ = ["BagOfWords", "Corpus", "read_bag_of_words", "synthetic_documents"]
+
 PIECE = 1 << 24  # bytes parsed at a time
 MOST = 1 << 31  # documents, words or a count beyond that are damage, not data
 LONGEST_LINE = 1_000  # bytes; three numbers need far fewer

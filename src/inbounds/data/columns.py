@@ -14,6 +14,18 @@ import numpy as np
 
 from inbounds.arguments import nearest
 
+__all__ = [
+    "Columns",
+    "check_order",
+    "columns_of",
+    "is_column",
+    "is_lazy",
+    "is_listing",
+    "is_table",
+    "names_of",
+    "numbers_of",
+]
+
 LABELS = ("category", "Categorical", "Enum", "dictionary")  # how the types of columns of categories begin
 
 

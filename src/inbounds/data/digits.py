@@ -9,6 +9,8 @@ import numpy as np
 
 from inbounds.data.images import Part
 
+__all__ = ["synthetic_digits"]
+
 GLYPHS = (
     "01110 10001 10011 10101 11001 10001 01110",
     "00100 01100 00100 00100 00100 00100 01110",

@@ -18,6 +18,8 @@ import numpy as np
 
 from inbounds.data.catalog import DataError, Dataset, File, open_file, read_at_most
 
+__all__ = ["LabelledImages", "Part", "Split", "read_idx", "read_images", "split", "write_idx"]
+
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_VALUES = 1 << 31  # a header that asks for more is damage, not data
 MOST_DIMENSIONS = 32

@@ -15,6 +15,8 @@ from pathlib import Path
 from inbounds.data.catalog import Dataset, File
 from inbounds.data.ratings import Ratings, load_ratings
 
+__all__ = ["DATASETS"]
+
 ADDRESS = "https://files.grouplens.org/datasets/movielens/"
 HOMEPAGE = "https://grouplens.org/datasets/movielens/"
 LICENCE = "research use; not commercial without permission; cite Harper and Konstan 2015"

@@ -22,6 +22,18 @@ import numpy as np
 from inbounds.data.catalog import DataError
 from inbounds.trees import PyTree, variable_name
 
+__all__ = [
+    "Leaves",
+    "Pieces",
+    "find_files",
+    "map_array",
+    "open_pieces",
+    "open_shuffled",
+    "pyarrow",
+    "shuffled_copy",
+    "slices",
+]
+
 PIECE_BYTES = 1 << 17  # of a slice of a memory-mapped array: what Linux reads ahead
 SHUFFLED_PIECE_BYTES = 1 << 22  # the same where rows are in random order already: longer copies
 BUCKET_BYTES = 1 << 27  # of memory while rows are put in random order

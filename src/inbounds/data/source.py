@@ -18,6 +18,8 @@ import numpy as np
 from inbounds.engine.keys import as_key, derived
 from inbounds.trees import PyTree
 
+__all__ = ["Feed", "RowsOnDisk", "Source"]
+
 
 class Source(ABC):
     """Makes minibatches. Write `plan` and `fetch`; all else has a default. Equal sources compile once.

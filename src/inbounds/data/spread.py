@@ -23,6 +23,8 @@ from jax.sharding import PartitionSpec as P
 from inbounds.data.source import Source
 from inbounds.trees import PyTree, variable_name
 
+__all__ = ["AXIS", "Numbering", "Spread", "SpreadRows", "balanced_numbering", "own_places"]
+
 AXIS = "data"  # of the mesh
 
 

@@ -40,6 +40,8 @@ from inbounds.trees import PyTree
 if TYPE_CHECKING:  # what reads files is imported when there are some
     from inbounds.data.pieces import Leaves, Pieces
 
+__all__ = ["Buffers", "MappedEpochs", "Stream", "StreamedBatches", "stream"]
+
 WINDOW_BYTES = 1 << 25
 BUFFERS = 3  # one in use, one ready, one being filled
 MOST_STEPS = 4_096  # in a buffer

@@ -22,7 +22,7 @@ from inbounds.precision import in_double
 __all__ = ["EDGES", "Far", "edge_finding", "look_at_bounds", "look_at_edges", "look_at_transforms"]
 
 EDGES = (-100.0, -30.0, -20.0, -10.0, -3.0, 0.0, 3.0, 10.0, 20.0, 30.0, 100.0)
-POLYNOMIAL = ("arctan", "softsign")
+POLYNOMIAL = (tf.Arctan, tf.Softsign)
 GAPS = (1e-3, 1e-4, 1e-5)  # distances to a bound at which the density's shape is measured
 IMPROPER = 1e-5  # k up to which a density cannot be integrated: 0, as far as float32 can tell
 VAGUE = 1e-2  # k up to which the mass at a bound is nearer to it than floats can be
@@ -186,7 +186,7 @@ def edge_finding(name: str, support: Any, transform: Any, far: Far, home: float)
     where, values = ", ".join(f"{edge:.3g}" for edge in bad), {"phi": bad}
     # A step may lead over a place of density zero, such as that of a log, to where there is no density at all.
     undefined = ~far.defined & np.isnan(far.density) & np.isfinite(far.density[far.defined]).any()
-    if transform.name == "identity" and np.any(np.abs(far.places[undefined] - home) <= far.reach):
+    if isinstance(transform, tf.Identity) and np.any(np.abs(far.places[undefined] - home) <= far.reach):
         remedy = (
             f"The prior lets {name} go where the model is not defined, and draws may lie there without an error. Give it a prior on the range "
             "that the model allows, such as HalfNormal or Gamma for a scale, a rate or a shape."
@@ -195,10 +195,10 @@ def edge_finding(name: str, support: Any, transform: Any, far: Far, home: float)
     if all(far.out_of_reach(edge, home) for edge in bad):
         message = f"the gradient is not finite at phi = {where}, and the density is so low on the way there that no chain comes"
         return Finding("edges", name, "ok", message, "Harmless. Only a start out there would fail.", values)
-    if transform.name == "exp":
+    if isinstance(transform, tf.Exp):
         remedy = "Use a Lipschitz transform: exp itself leaves the floats there."
         return Finding("edges", name, "warning", f"the gradient overflows at phi = {where}", remedy, values)
-    if transform.name == "identity":
+    if isinstance(transform, tf.Identity):
         remedy = "Harmless if the chain never goes there; start near the data, and keep the step size moderate."
         return Finding("edges", name, "warning", f"the gradient overflows at {where}", remedy, values)
     if all(_is_a_wall(far, side) for side in (1, -1)):
@@ -297,7 +297,7 @@ def _boundary(name: str, side: str, transform: Any, shapes: list[float]) -> Find
             "boundary", name, "ok", f"the density vanishes {place}, faster than gap^{STEEP - 1:g}", values=values
         )
     at = f"the density goes like gap^{round(k - 1, 2) + 0.0:g} {place} (k = {k:.2g})"
-    polynomial = transform.name in POLYNOMIAL
+    polynomial = isinstance(transform, POLYNOMIAL)
     if k <= IMPROPER:
         return Finding("boundary", name, "problem", f"{at}: it cannot be integrated there",
                        "The posterior does not exist; give the variable a proper prior.", values)  # fmt: skip
@@ -311,8 +311,8 @@ def _boundary(name: str, side: str, transform: Any, shapes: list[float]) -> Find
                        "Give the variable a prior of larger shape, unless the data leave no mass there.", values)  # fmt: skip
     if k < 1 - 0.02:
         slow = ""
-        if k < 0.3 and transform.name in ("sigmoid", "softplus", "icll"):
-            better = "probit" if transform.name == "sigmoid" else "integrated_probit"
+        if k < 0.3 and isinstance(transform, tf.Sigmoid | tf.Softplus | tf.ICLL):
+            better = "probit" if isinstance(transform, tf.Sigmoid) else "integrated_probit"
             slow = f" With k this small {better} mixes several times faster than {transform.name}."
         if k < 0.3 and side == "face":
             slow = (

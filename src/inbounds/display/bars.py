@@ -6,6 +6,8 @@ in a notebook warns, though the text bars that it falls back to are all that is 
 
 import warnings
 
+__all__ = ["tqdm"]
+
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="IProgress not found")
     from tqdm.auto import tqdm as tqdm

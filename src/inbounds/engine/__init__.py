@@ -11,3 +11,5 @@ from inbounds.engine.normals import normal_like as normal_like
 from inbounds.engine.plain import Plain as Plain
 from inbounds.engine.platform import here as here
 from inbounds.engine.platform import on as on
+
+__all__ = ["Plain", "here", "normal", "normal_like", "on"]

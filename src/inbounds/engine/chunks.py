@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax import lax
 
-from inbounds.data.arrays import is_source
 from inbounds.engine.large import large_chunk
 from inbounds.engine.program import Carry, Keys, Program, Rows
 from inbounds.engine.small import small_chunk
@@ -18,6 +17,8 @@ from inbounds.trees import PyTree
 if TYPE_CHECKING:
     from inbounds.kernels._base import Kernel
     from inbounds.sampling.devices import Layout
+
+__all__ = ["chunk_runner", "refresh", "whole_data"]
 
 
 def _run_chunk(
@@ -83,6 +84,6 @@ def _refresh(program: Program, of_kernel: tuple[Any, ...], data: PyTree, carry: 
 def whole_data(kernel: Kernel, layout: Layout | None) -> PyTree:
     """The data for a gradient estimator that looks at all of them at once in a compiled program; None for the others."""
     posterior, looks = kernel.posterior, getattr(kernel.estimator, "reads_all_data", False)
-    if not looks or posterior.data is None or is_source(posterior.data) or (layout is not None and layout.spreads):
+    if not looks or not posterior.holds_rows or (layout is not None and layout.spreads):
         return None
     return posterior.placed_data if layout is None else layout.put_copies(posterior.placed_data)

@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 
+__all__ = ["Compiled"]
+
 
 class Compiled:
     """The programs of one posterior, and what their runs have found out.

@@ -17,6 +17,8 @@ from jax import Array, lax
 
 from inbounds.engine.plain import Plain, PyTree
 
+__all__ = ["CPU"]
+
 # Near-minimax, in single precision: log(1 + m) / m for m in [sqrt(1/2) - 1, sqrt(2) - 1], in powers of m;
 LOG = (
     0.9999998146, -0.5000066549, 0.3333617837, -0.2495940649, 0.1987312132, -0.1733292036, 0.1641944479, -0.1010314610,

@@ -9,6 +9,18 @@ from jax import Array
 
 from inbounds.engine.platform import here
 
+__all__ = [
+    "decaying",
+    "exponential",
+    "log",
+    "log1p_over",
+    "logistic",
+    "logistic_complement",
+    "one_minus_exp",
+    "polynomial",
+    "reciprocal",
+]
+
 
 def polynomial(coefficients: Sequence[float], x: Array) -> Array:
     """The sum of powers of x with these coefficients, the lowest power first."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+__all__ = ["in_a_word", "threefry"]
+
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA  # so that no key makes all three words of the key schedule zero
 WORD = 0xFFFFFFFF

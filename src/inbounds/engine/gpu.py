@@ -9,6 +9,8 @@ from jax import Array, lax
 
 from inbounds.engine.plain import Plain
 
+__all__ = ["AS_GRAPHS", "GPU", "ON_GPU"]
+
 WARP = 32  # threads that go together
 SHORT_KERNELS = 2**19  # numbers in all the chains' states up to which kernels are shorter than their launch
 # Numbers below 1e-38 count as zero, as XLA has it on CPUs anyway: a reciprocal root is one instruction then, and not four.

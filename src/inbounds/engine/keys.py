@@ -9,6 +9,8 @@ import numpy as np
 
 from inbounds.engine.generator import in_a_word, threefry
 
+__all__ = ["as_key", "derived", "words_of"]
+
 FEW_WORDS = 32  # of keys to derive: up to here whole numbers of Python are faster than tiny arrays
 
 

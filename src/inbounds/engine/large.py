@@ -25,6 +25,8 @@ from inbounds.engine.steps import (
 )
 from inbounds.trees import PyTree
 
+__all__ = ["Steppers", "large_chunk"]
+
 
 def large_chunk(
     program: Program, carry: Carry, arrays: PyTree, keys: Keys, start: jax.Array, num_blocks: jax.Array, end: jax.Array,

@@ -32,6 +32,8 @@ from inbounds.engine.elementary import log, polynomial
 from inbounds.engine.generator import threefry
 from inbounds.trees import PyTree
 
+__all__ = ["normal", "normal_like", "of_word"]
+
 # sqrt(2) erf_inv(x) / x in powers of w / 8 - 1 for w = -log(1 - x^2) in [0, 16], near-minimax (Lawson's iteration in double precision).
 # With the logarithm of CPUs within 4.2e-7 of the normal quantile, for every word.
 QUANTILE = (

@@ -13,6 +13,8 @@ import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
+__all__ = ["Plain", "PyTree", "lowest_exponent", "precision", "rows_of"]
+
 PyTree = Any
 
 # (1 - e^-x) / x for x in [0, ONE_MINUS_EXP_END], in powers of x; to 2.5e-7 in single precision, about what 1 - e^-x loses there.

@@ -10,6 +10,8 @@ from inbounds.engine.cpu import CPU
 from inbounds.engine.gpu import GPU
 from inbounds.engine.plain import Plain
 
+__all__ = ["FORMS", "PLAIN", "default_platform", "here", "on"]
+
 PLAIN = Plain()
 FORMS: dict[str, Plain] = {"cpu": CPU(), "gpu": GPU()}
 

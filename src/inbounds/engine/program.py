@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # nothing that comes after the engine is imported by it
     from inbounds.sampling.collect import Collector
     from inbounds.sampling.devices import Layout
 
+__all__ = ["SMALL", "Carry", "Keys", "Program", "Rows"]
+
 SMALL = 4_096  # numbers in the state below which noise is drawn beforehand
 BLOCK_NUMBERS = 8_192  # numbers of noise in a block of a small model
 PLAN_NUMBERS = 2**18  # numbers in the plan of a block's minibatches

@@ -18,6 +18,8 @@ from inbounds.engine.program import Carry, Keys, Program, Rows
 from inbounds.engine.steps import collect, finite_variables, for_every_chain, no_rows, put_row, row_of, step, step_sizes
 from inbounds.trees import PyTree
 
+__all__ = ["small_chunk"]
+
 
 def small_chunk(
     program: Program, carry: Carry, arrays: PyTree, keys: Keys, start: jax.Array, num_blocks: jax.Array, end: jax.Array,

@@ -12,6 +12,18 @@ from jax import lax
 from inbounds.engine.program import Carry, Program, Rows
 from inbounds.trees import PyTree
 
+__all__ = [
+    "collect",
+    "finite_variables",
+    "for_every_chain",
+    "no_rows",
+    "put_row",
+    "row_of",
+    "step",
+    "step_of_one",
+    "step_sizes",
+]
+
 
 def finite_variables(program: Program, carry: Carry) -> PyTree:
     """Tree like phi: is it finite, for each chain."""

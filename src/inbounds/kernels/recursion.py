@@ -16,6 +16,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+__all__ = ["OnGaussian", "Recursion", "UnstableError", "amplitude_left", "underdamped"]
+
 
 class Recursion(NamedTuple):
     """One step of a kernel on a Gaussian.

@@ -28,6 +28,20 @@ from inbounds.posterior import Posterior
 from inbounds.sampling import sample
 from inbounds.trees import PyTree, cut_like
 
+__all__ = [
+    "INTERCEPTS",
+    "BinaryNetwork",
+    "Curve",
+    "Network",
+    "PackedSigns",
+    "auto_step_size",
+    "binarise",
+    "loss_and_accuracy",
+    "network_posterior",
+    "steps_per_epoch",
+    "translated_beta",
+]
+
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
     "tanh": jnp.tanh,

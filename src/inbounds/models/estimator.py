@@ -17,6 +17,8 @@ import numpy as np
 
 from inbounds.models.packed import write_whole
 
+__all__ = ["Estimator", "Transformer", "is_interactive", "is_whole", "scikit_learns", "tuples"]
+
 TABLES = ("default", "pandas", "polars")  # what `transform` may give
 
 

@@ -21,6 +21,8 @@ from inbounds.engine import here, normal
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree
 
+__all__ = ["CENTRE", "INTERACTION", "LIKELIHOODS", "FactorModel", "levels_of", "typical_mean"]
+
 LIKELIHOODS = ("poisson", "gaussian", "binomial")
 CENTRE = 3.0  # prior mean of a factor in units of its sd, in the model with offsets
 # Prior sd of an offset, in units of the ratings' sd. The coupling makes offsets too, of the factors, and those are better where ratings say

@@ -31,6 +31,19 @@ from inbounds.posterior import Posterior
 from inbounds.sampling import sample
 from inbounds.trees import PyTree
 
+__all__ = [
+    "BayesianNMF",
+    "Curve",
+    "Factors",
+    "Latest",
+    "OneDrawWarning",
+    "Recommendation",
+    "UnknownLabelWarning",
+    "as_ratings",
+    "auto_step_size",
+    "kept_dtype",
+]
+
 KERNELS: dict[str, Callable[..., Kernel]] = {"sgld": sgld, "leimkuhler_matthews": leimkuhler_matthews}
 EVALUATE_EVERY = (5, 25)  # steps between two draws that enter the averages: at least, at most
 PAIRS = 2**15  # predicted at once

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+__all__ = ["PackedNetworks", "read", "write_whole"]
+
 MAGIC = b"IBNET\x00\x00\x01"  # the last byte is the version
 ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "relu": lambda x: np.maximum(x, 0),

@@ -20,6 +20,8 @@ from inbounds.data.arrays import check_data, is_source, is_stream, num_data
 from inbounds.sampling.progress import ProgressBar
 from inbounds.trees import PyTree
 
+__all__ = ["ByRows", "rows_of", "takes_a_key"]
+
 MEMORY = 2**28  # bytes in use at once, beside the draws, the data and the result
 SHARE = 4  # of them, a slice of rows at all the draws takes one in so many: what is made of it needs room too
 TILE_NUMBERS = 2**20  # made in one call

@@ -34,6 +34,8 @@ from inbounds.sampling.lock import hold
 from inbounds.sampling.record import Record
 from inbounds.trees import PyTree
 
+__all__ = ["Checkpoint", "Checkpointer", "Loaded", "RefusedError"]
+
 
 @dataclass(frozen=True)
 class Checkpoint:

@@ -12,6 +12,8 @@ import numpy as np
 import scipy.fft
 from scipy.special import ndtri
 
+__all__ = ["Convergence", "convergence", "ess_of_means"]
+
 TAILS = (0.05, 0.95)
 FEWEST = 4  # draws per chain from which halves of chains have a variance
 HIDDEN = 6  # times that what a mean hides is solved for

@@ -13,6 +13,8 @@ import numpy as np
 from inbounds.kernels._base import Kernel
 from inbounds.trees import PyTree
 
+__all__ = ["in_tiles", "of_all_draws", "phi_of", "theta_of"]
+
 TILE_NUMBERS = 2**16  # turned from phi to theta in one call,
 TILE_DRAWS = 16  # or those of so many draws, since a call has a cost of its own,
 MOST_TILE_NUMBERS = 2**22  # but no more than these

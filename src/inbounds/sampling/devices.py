@@ -28,6 +28,17 @@ from inbounds.engine.compiled import Compiled
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree, variable_name
 
+__all__ = [
+    "Layout",
+    "LostProcessError",
+    "agreed",
+    "as_layout",
+    "is_first_process",
+    "lost_process",
+    "own_shards",
+    "to_host",
+]
+
 CHAIN = "chain"
 # How the transports and the coordination service of JAX name a peer that is gone, whatever Python class carries the words.
 CONTACT = re.compile(

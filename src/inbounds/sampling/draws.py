@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from inbounds.posterior import Posterior
     from inbounds.sampling.leave_one_out import LeaveOneOut
 
+__all__ = ["Draws", "next_to"]
+
 QUICK_NUMBERS = 2**19  # of draws that are judged at the end of a run
 QUICK_DRAWS = 2_048  # per chain, where there are more numbers
 

@@ -22,6 +22,8 @@ from inbounds.schedules import StepSize
 if TYPE_CHECKING:
     from inbounds.sampling.checkpoint import Checkpoint
 
+__all__ = ["Starts", "Stop", "minibatches_of", "sample"]
+
 
 def sample(
     kernel: Kernel,

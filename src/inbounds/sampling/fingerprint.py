@@ -14,6 +14,8 @@ from inbounds.engine.program import Program
 from inbounds.sampling.step_sizes import StepSizes
 from inbounds.trees import PyTree
 
+__all__ = ["NOISE", "differences", "environment", "fingerprint"]
+
 PROBES = (0, 1, 10, 100, 1_000, 10_000, 100_000)  # steps at which schedules are compared
 NOISE = "noise made by"  # which is no matter of last bits
 LATER = ("priors", "arguments of the model")  # that runs of earlier versions did not write

@@ -14,6 +14,8 @@ from inbounds.trees import PyTree, variable_name
 if TYPE_CHECKING:
     from inbounds.sampling.draws import Draws
 
+__all__ = ["NonFiniteError", "Place", "all_finite", "explain", "locate"]
+
 
 ABSURD = 1e8  # norm of phi beyond which the chain had exploded before anything overflowed
 

@@ -13,6 +13,8 @@ import numpy as np
 if TYPE_CHECKING:
     from inbounds.sampling.draws import Draws
 
+__all__ = ["Interrupted", "Interrupts", "end_like_ctrl_c"]
+
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during `sample`. `draws` holds everything until then.

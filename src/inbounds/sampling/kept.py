@@ -9,6 +9,8 @@ import numpy as np
 
 from inbounds.schedules import Phased, Schedule
 
+__all__ = ["Counts", "KeptSteps", "as_array"]
+
 # Whole numbers, one per draw: written out, those of a long run of a small model would cost as much as its draws.
 Counts = range | np.ndarray
 AT_ONCE = 2**20  # counts that a schedule is asked about together

@@ -28,6 +28,8 @@ from inbounds.sampling.verdict import Note, UntrustworthyWarning
 if TYPE_CHECKING:
     from inbounds.sampling.draws import Draws
 
+__all__ = ["LeaveOneOut", "leave_one_out", "pareto_fit", "smoothed"]
+
 FEWEST_DRAWS = 25  # of which the largest fifth has a shape
 LARGEST_GOOD_K = 0.7
 PRIOR_SHAPE, PRIOR_ROWS = 0.5, 10  # of k: its prior mean, and how many values of a tail it counts as

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from inbounds.sampling.devices import agreed, is_first_process
 
+__all__ = ["NAME", "hold", "local_folder", "only_writer"]
+
 try:
     import fcntl
 except ImportError:  # not on this system

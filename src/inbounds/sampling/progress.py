@@ -8,6 +8,8 @@ from typing import Any
 
 from inbounds.display import tqdm
 
+__all__ = ["ProgressBar"]
+
 PATIENCE = 0.5  # seconds that a run takes before it has a bar
 
 

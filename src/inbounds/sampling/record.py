@@ -15,6 +15,8 @@ from inbounds.sampling.kept import Counts, KeptSteps, as_array
 from inbounds.sampling.step_sizes import StepSizes
 from inbounds.trees import PyTree
 
+__all__ = ["Record", "reported", "statistics"]
+
 UNREPORTED = {"gradient_norm": np.nan, "noise_variance": np.nan, "clamped": 0.0}  # where a kernel does not report it
 
 

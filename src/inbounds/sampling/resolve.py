@@ -24,6 +24,8 @@ from inbounds.sampling.step_sizes import StepSizes
 from inbounds.schedules import StepSize
 from inbounds.trees import PyTree
 
+__all__ = ["Minibatches", "Resolved", "minibatches_of", "resolve"]
+
 MOST_STEPS = 2**31 - 2**20  # that 32 bits can count, with room for a chunk
 
 

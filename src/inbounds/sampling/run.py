@@ -30,6 +30,8 @@ from inbounds.trees import PyTree
 if TYPE_CHECKING:
     from inbounds.sampling.checkpoint import Checkpointer
 
+__all__ = ["Run", "Stop"]
+
 CHUNK_SECONDS = 0.3  # between two looks at the bar, the health of the chains, and Ctrl-C
 
 

@@ -19,6 +19,8 @@ from inbounds.trees import PyTree
 if TYPE_CHECKING:
     from inbounds.sampling.devices import Layout
 
+__all__ = ["Init", "Starts", "starts_of"]
+
 
 class Starts(NamedTuple):
     """A start for each chain, where the posterior does not say of which shape one start is.

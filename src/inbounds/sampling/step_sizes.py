@@ -15,6 +15,8 @@ from inbounds.sampling.conversions import in_tiles
 from inbounds.sampling.kept import Counts, as_array
 from inbounds.schedules import Schedule, StepSize
 
+__all__ = ["StepSizes"]
+
 PROBES = 64  # steps at which a schedule is looked at before a run
 
 

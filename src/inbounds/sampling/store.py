@@ -42,6 +42,8 @@ from inbounds.sampling.step_sizes import StepSizes
 from inbounds.sampling.to_arviz import array_names
 from inbounds.trees import PyTree, variable_name
 
+__all__ = ["StoredArray", "StoredRecord", "refuse_what_is_there", "remove"]
+
 try:
     import zarr
     from zarr.codecs import ZstdCodec

@@ -14,6 +14,8 @@ from inbounds.display import escape, html_table
 if TYPE_CHECKING:
     from inbounds.sampling.draws import Draws
 
+__all__ = ["Summary", "labels", "summarise"]
+
 QUANTILES = (0.05, 0.5, 0.95)
 BLOCK_NUMBERS = 2**22  # of draws that are copied and sorted together
 WIDTH = 110  # characters in a line of a note

@@ -12,6 +12,8 @@ import numpy as np
 if TYPE_CHECKING:
     from inbounds.sampling.draws import Draws
 
+__all__ = ["array_names", "data_tree"]
+
 AXES = ("chain", "draw")
 
 

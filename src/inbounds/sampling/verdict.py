@@ -14,6 +14,22 @@ from scipy.special import chdtri, ndtri
 
 from inbounds.sampling.convergence import Convergence
 
+__all__ = [
+    "Note",
+    "UntrustworthyWarning",
+    "announcement",
+    "chains_agree",
+    "drift_by_chance",
+    "listed",
+    "moves",
+    "noise_is_absorbed",
+    "of_several_temperatures",
+    "off_the_bounds",
+    "r_hat_by_chance",
+    "restarted",
+    "too_short",
+]
+
 PAGE = "docs/warnings.md"
 FEWEST_DRAWS = 100  # per chain, from which on a run is judged
 LEAST_ESS = 100

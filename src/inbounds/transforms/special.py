@@ -17,6 +17,18 @@ from jax import Array
 from inbounds.engine.elementary import exponential, one_minus_exp, polynomial, reciprocal
 from inbounds.engine.plain import lowest_exponent, precision
 
+__all__ = [
+    "arctan_over",
+    "doubly_exponential",
+    "ein_of_exp",
+    "log_mills_defect",
+    "log_normal_density",
+    "mills",
+    "mills_defect",
+    "mills_over_defect",
+    "normal_density",
+]
+
 LOG_SQRT_TWO_PI = 0.5 * math.log(2 * math.pi)
 EULER_GAMMA = 0.577215664901532861
 

@@ -7,3 +7,5 @@ The engine asks whether they work here (`works`), and for a step that is made of
 from inbounds.engine.triton.moves import Fused as Fused
 from inbounds.engine.triton.moves import quietly as quietly
 from inbounds.engine.triton.moves import works as works
+
+__all__ = ["Fused", "quietly", "works"]

@@ -14,6 +14,26 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal, Primitive
 
+__all__ = [
+    "LARGEST_INDEX",
+    "PASSED",
+    "RESHAPES",
+    "Calculator",
+    "Equation",
+    "Fast",
+    "Plain",
+    "Product",
+    "Var",
+    "instruction",
+    "is_elementwise",
+    "is_in",
+    "is_reshape",
+    "of_two_words",
+    "passed",
+    "settled",
+    "triton",
+]
+
 Var: TypeAlias = Any  # of a traced program
 Equation: TypeAlias = Any
 

@@ -37,6 +37,8 @@ from inbounds.engine.triton.arithmetic import (
     triton,
 )
 
+__all__ = ["Lookups"]
+
 BLOCK = 512  # numbers of a block
 WIDEST = 256  # numbers of a row
 WARPS = 4  # of threads, for a block

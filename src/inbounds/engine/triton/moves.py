@@ -56,6 +56,8 @@ from inbounds.engine.triton.arithmetic import (
 from inbounds.engine.triton.lookups import Lookups
 from inbounds.trees import PyTree
 
+__all__ = ["Broadcast", "Fused", "Part", "Tail", "normals", "quietly", "works"]
+
 # Numbers in all the chains: that kernels of our own must move to pay in any case, and of a variable that then has a part of them.
 LARGE, WORTH_A_PART = 2**17, 2**10
 HALF = 512  # numbers of half a block: one word of each counter is for the first half, one for the second
