@@ -30,6 +30,8 @@ from inbounds.trees import PyTree, variable_name
 if TYPE_CHECKING:
     from inbounds.sampling.draws import Draws
 
+__all__ = ["Effort", "Local", "linear_part", "of_steps"]
+
 DENSE = 128  # dimensions up to which all of H and V are measured
 SHARE = 0.05  # of the gradients of a run that the probe may take,
 CHEAP = 2**22  # unless all of its gradients together look at no more numbers
