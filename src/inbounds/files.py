@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from inbounds.trees import PyTree
 
-__all__ = ["read", "write"]
+__all__ = ["explained", "read", "write"]
 
 WORDS = "words"  # the JSON among the arrays
 
@@ -51,14 +52,25 @@ def read(file: Path, *classes: type, what: str, like: PyTree = None) -> Any:
         FileNotFoundError: there is no such file.
         ValueError: it is another file, or damaged.
     """
-    try:
+    with explained(file, what):
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            words = json.loads(bytes(stored[WORDS]))
-            return _decoded(words, stored, {one.__name__: one for one in classes}, _structure(like))
+            arrays = {name: stored[name] for name in stored.files}
+        words = json.loads(arrays[WORDS].tobytes())
+        return _decoded(words, arrays, {one.__name__: one for one in classes}, _structure(like))
+
+
+@contextlib.contextmanager
+def explained(file: Path, what: str) -> Iterator[None]:
+    """Whatever goes wrong inside is a ValueError that names the file.
+
+    One that is damaged, or that is consistent and not ours, raises errors of many kinds.
+    """
+    try:
+        yield
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{file} cannot be read as {what}: {error}.") from error
+    except Exception as error:
+        raise ValueError(f"{file} cannot be read as {what}: {error!r:.300}.") from error
 
 
 def _structure(like: PyTree) -> Any:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpyro.distributions as dist
 
 import inbounds as ib
 from inbounds.data.bag_of_words import read_bag_of_words
@@ -220,6 +221,44 @@ def _read_network_inside(folder: Path) -> None:
     assert model.predict(np.zeros((1, model.n_features_in_))).shape == (1,)
 
 
+def _make_draws(folder: Path) -> None:
+    posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0).expand([2]), "layers": [dist.Normal(0.0, 1.0)]})
+    draws = ib.sample(ib.sgld(posterior), 0.1, 20, num_chains=2, progress=False)
+    draws.quantities["sum"] = lambda theta: theta["x"].sum()
+    x, one = np.ones(2), np.ones(())
+    means = {"x": x, "layers/0": one, "sum": one}
+    quantiles = {name: np.ones((*value.shape, 3)) for name, value in means.items()}
+    draws.certificate = ib.Certificate(
+        True,
+        ["none"],
+        0.05,
+        0.04,
+        means,
+        means,
+        quantiles,
+        means,
+        means,
+        quantiles,
+        means,
+        {"steps": "long."},
+        course=[(1.0, 20, 0.04)],
+    )
+    draws.save(folder / "draws.npz")
+
+
+def _read_draws(folder: Path) -> None:
+    draws = ib.load(folder / "draws.npz")
+    assert draws.theta["x"].shape[2:] == (2,), "zip's checksum was not looked at"
+    assert len(draws.summary().rows) == 4
+
+
+def _read_draws_inside(folder: Path) -> None:
+    draws = ib.load(folder / "draws.npz")
+    assert len(str(draws.summary()).splitlines()) >= len(draws.variables())
+    str(draws.certificate)
+    repr(draws)
+
+
 def _make_factors(folder: Path) -> None:
     model = ib.models.BayesianNMF(
         2, iterations=40, batch_size=10, keep=2, step_size=1e-3, validation=0.2, progress=False
@@ -372,6 +411,8 @@ READERS = {
         Reader("inside packed networks", _make_packed, _read_packed_inside, ValueError, share=4, inside=_inside_packed),
         Reader("saved network", _make_network, _read_network, ValueError, share=2),
         Reader("inside saved network", _make_network, _read_network_inside, ValueError, share=2, inside=_inside_zip),
+        Reader("saved draws", _make_draws, _read_draws, ValueError, share=2),
+        Reader("inside saved draws", _make_draws, _read_draws_inside, ValueError, share=2, inside=_inside_zip),
         Reader("saved factors", _make_factors, _read_factors, ValueError, share=0.5, slow=True),
         Reader("inside saved factors", _make_factors, _read_factors, ValueError, 0.5, _inside_zip, slow=True),
         Reader("saved topics", _make_topics, _read_topics, ValueError, share=0.5, slow=True),

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from inbounds.files import read, write
+from inbounds.files import explained, read, write
 from inbounds.posterior import Posterior
 from inbounds.sampling.draws import Draws
 from inbounds.sampling.verdict import Note
@@ -21,6 +21,12 @@ __all__ = ["load", "save"]
 
 FORMAT = 1
 PLAIN = ("stats", "of_steps", "certificate", "num_steps", "burn_in", "thin", "seconds")  # fields of draws, as they are
+
+# Parts of a certificate, by variable, and what their shapes have beyond those of the variables.
+CERTIFIED = {part: () for part in ("mean", "sd", "mean_error", "sd_error", "bias")} | {
+    "quantiles": (3,),
+    "quantile_error": (3,),
+}
 
 
 @dataclass(frozen=True)
@@ -82,22 +88,39 @@ def load(path: str | os.PathLike[str], posterior: Posterior | None = None) -> Dr
     """
     from inbounds.inference.certificate import Certificate  # here: it is made of draws
 
-    what = "draws that were saved"
-    found = read(Path(path), Certificate, Note, what=what)
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ValueError(f"{path} cannot be read as {what}: it is of another kind, or of a later version of inbounds.")
-    name, temperature, restarts = found["kernel"]
-    kernel: Any = SavedKernel(name, temperature, restarts, posterior)
-    draws = Draws(
-        phi=found["phi"],
-        collected=None,
-        kernel=kernel,
-        state=None,
-        stored_theta=found["theta"],
-        **{part: found[part] for part in PLAIN},
-    )
-    draws.known = {part: found[part] for part in ("deterministics", "quantities", "ends")}
+    file, what = Path(path), "draws that were saved"
+    found = read(file, Certificate, Note, what=what)
+    with explained(file, what):
+        if found["format"] != FORMAT:
+            raise ValueError("it is of a later version of inbounds")
+        name, temperature, restarts = found["kernel"]
+        temperature = None if temperature is None else float(temperature)
+        kernel: Any = SavedKernel(str(name), temperature, bool(restarts), posterior)
+        parts = {part: found[part] for part in PLAIN}
+        draws = Draws(phi=found["phi"], collected=None, kernel=kernel, state=None, stored_theta=found["theta"], **parts)
+        draws.known = {part: found[part] for part in ("deterministics", "quantities", "ends")}
+        _check(draws, Certificate)
     return draws
+
+
+def _check(draws: Draws, certified: type) -> None:
+    """Raise an error where the parts of a file do not belong together."""
+    chains, variables, ends = (draws.num_chains, draws.num_draws), draws.variables(), draws.ends()
+    sound = [all(isinstance(number, int) for number in (draws.num_steps, draws.burn_in, draws.thin))]
+    sound += [isinstance(draws.seconds, float), all(isinstance(note, Note) for note in draws.of_steps)]
+    for x in (*jax.tree.leaves(draws.phi), *variables.values(), *draws.stats.values()):
+        sound.append(x.shape[:2] == chains and x.dtype.kind in "fiu")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(draws.theta):
+        for end in ends[variable_name(path)]:
+            sound.append(end.dtype.kind in "fiu" and np.broadcast_shapes(end.shape, leaf.shape[2:]) == leaf.shape[2:])
+    if draws.certificate is not None:
+        sound.append(isinstance(draws.certificate, certified))
+        for part, more in CERTIFIED.items():
+            for name, x in getattr(draws.certificate, part).items():
+                sound.append(x.shape == (*variables[name].shape[2:], *more) and x.dtype.kind == "f")
+    if not all(sound):
+        raise ValueError("its parts do not belong together")
+    str(draws.summary()), str(draws.certificate)
 
 
 def _plain(tree: PyTree) -> Any:
