@@ -50,6 +50,8 @@ bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks.bounds --out benchmarks/results/bounds.json
 	$(BIN)/python -m benchmarks.accuracy --out benchmarks/results/accuracy.json --picture docs/results/speed/accuracy
 	$(BIN)/python -m benchmarks.speed_pages
+	$(BIN)/python -m benchmarks.geometry
+	$(BIN)/python -m benchmarks.geometry --pages
 
 # Set up again when the dependencies change, or the Python; the marker is written last, so that an interrupted install is repeated.
 $(VENV)/installed: pyproject.toml $(VENV)/pyvenv.cfg

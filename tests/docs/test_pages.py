@@ -16,6 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
     [
         ("data-from-disk.md", ("grain", "pyarrow")),
         ("extending.md", ()),
+        ("geometry.md", ()),
         ("infer.md", ("matplotlib", "orbax.checkpoint")),
         ("models-and-data.md", ("pandas",)),
         ("long-runs.md", ("orbax.checkpoint", "xarray", "zarr")),
@@ -36,6 +37,9 @@ def test_the_snippets_of_a_page_run_one_after_the_other(page, needs, tmp_path, m
             abs(names["draws"].theta["rate"].mean() - 402 / (spent := names["spent"].sum() + 2))
             < 0.1 * 402**0.5 / spent
         )
+    if page == "geometry.md":
+        assert names["draws"].warnings() == []
+        assert min(row["ess"] for row in names["draws"].summary().rows) > 300
     if page == "long-runs.md":
         assert names["draws"].num_draws == 2_900
         assert names["posterior_so_far"].sizes["draw"] == 1_900
