@@ -150,6 +150,23 @@ def test_a_run_of_sweeps_keeps_their_ends_and_has_the_right_law(optimised):
     assert np.max(noisy.theta["w"].std(axis=(0, 1)) / np.sqrt(np.diag(np.linalg.inv(hessian)))) > 1.06
 
 
+@pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")  # minibatches on purpose too noisy for the others
+def test_an_underdamped_run_of_sweeps_has_the_right_law(optimised):
+    """Of second order with one gradient per step: its kicks and moves come in the order of OABAO."""
+    posterior, hessian, mode = regression(0.5)
+    largest = np.sqrt(np.linalg.eigvalsh(hessian)[-1])
+    size = (3.0 / (2 * EPOCH) / largest) ** 2 / 2
+    start = {"w": mode.astype(np.float32)}
+    run = dict(num_steps=8_000, burn_in=400, batch_size=BATCH, num_chains=32, init=start, progress=False)
+    kernel = ib.baoab(posterior, friction=0.8 * largest)
+    for batching, thin in (("sweeps", 1), ("replacement", 80)):
+        draws = ib.sample(kernel, size, batching=batching, thin=thin, **run)
+        ratio = draws.theta["w"].std(axis=(0, 1)) / np.sqrt(np.diag(np.linalg.inv(hessian)))
+        assert (np.max(np.abs(ratio - 1)) < 0.04) == (batching == "sweeps")
+        assert draws.num_draws == 95
+    assert np.min(ratio) > 1.2
+
+
 @pytest.mark.parametrize(("rate", "epoch"), [(0.01, 40), (0.05, 20), (0.2, 10)])
 def test_what_sweeps_leave_of_independent_noise_is_what_is_predicted(rate, epoch):
     rng = np.random.default_rng(0)
