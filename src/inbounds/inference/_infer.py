@@ -16,7 +16,7 @@ import numpy as np
 from inbounds.arguments import nearest, whole_number
 from inbounds.frontends import posterior_of
 from inbounds.inference.certificate import Certificate
-from inbounds.inference.choose import Found, choose, look_around, plans
+from inbounds.inference.choose import Found, choose, choose_again, look_around, plans
 from inbounds.inference.clock import Clock
 from inbounds.inference.doubts import Doubt, doubts
 from inbounds.inference.heights import Heights
@@ -137,7 +137,10 @@ def infer(
                 with clock.part("windows"):
                     free = transforms is None
                     heights = Heights.at(posterior, space, journal.found.mode, seed)
+                    before = setup.metric
                     setup = settle(setup, clock, seed + 1, heights=heights, free=free, apart=apart, devices=devices)
+                with clock.part("noise"):
+                    setup = setup if setup.metric is before else choose_again(setup, journal.found, seed)
             except Interrupted as stopped:
                 enough = Enough(error, 0, 1, clock, False, quantities)
                 _certify(stopped.draws, setup, journal.found, enough, clock, [Doubt(CHOOSING)])

@@ -25,7 +25,7 @@ from inbounds.precision import in_double
 from inbounds.space import Space
 from inbounds.trees import PyTree
 
-__all__ = ["Found", "Plan", "choose", "look_around", "plans"]
+__all__ = ["Found", "Plan", "choose", "choose_again", "look_around", "plans"]
 
 COARSE_STEP = 0.5  # of chains in a round posterior
 TOLERATED_NOISE = 0.05  # variance of a fine step's gradient noise over that of the injected noise
@@ -133,7 +133,27 @@ def choose(
     if plan.method == "full":
         return replace(setup, step_size=leapfrog_size(metric.dimension))
     with clock.part("noise"):
-        return _minibatches(setup, space, found, seed)
+        center = found.mode.theta if found.mode is not None and found.mode.found else None
+        return _minibatches(setup, center, seed)
+
+
+def choose_again(setup: Setup, found: Found, seed: int) -> Setup:
+    """With the gradient and the batch that suit the metric that windows have found, whose middle is a centre where there is no mode."""
+    posterior = setup.posterior
+    if setup.method == "full" or posterior.log_likelihood is None or posterior.gradient is not None:
+        return setup
+    if (posterior.num_data or 0) <= WHOLE_ROWS:
+        return setup
+    if found.mode is not None and found.mode.found:
+        center = found.mode.theta
+    else:
+        space = Space(posterior.supports, setup.transforms)
+        middle = Surface(posterior, space, jax.tree.map(lambda leaf: leaf[0], setup.starts))
+        center = jax.tree.map(lambda leaf: leaf[0], middle.starts_of(flat(setup.metric.center)[None]))
+    chosen = _minibatches(replace(setup, gradient="all", batch_size=None, corrects=False, noise=None), center, seed)
+    if chosen.gradient == setup.gradient and (chosen.batch_size or 0) <= (setup.batch_size or 0):
+        return replace(chosen, batch_size=setup.batch_size)  # so that nothing is compiled anew
+    return chosen
 
 
 def _begin(
@@ -192,8 +212,8 @@ def _dispersed(
     return phis[1 + first * num_chains + np.arange(num_chains)]
 
 
-def _minibatches(setup: Setup, space: Space, found: Found, seed: int) -> Setup:
-    """Gradient, batch and correction, by the noise of all the rows."""
+def _minibatches(setup: Setup, center: PyTree, seed: int) -> Setup:
+    """Gradient, batch and correction, by the noise of all the rows; `center` is that of control variates, None where there is none."""
     posterior, rows = setup.posterior, setup.posterior.num_data
     if posterior.data is None:
         return setup.noted(gradient="exact: there are no data.", batch="none.")
@@ -204,9 +224,9 @@ def _minibatches(setup: Setup, space: Space, found: Found, seed: int) -> Setup:
     assert rows is not None
     if rows <= WHOLE_ROWS:
         return setup.noted(gradient="exact.", batch=f"all the {rows:,} rows in each step: they are few.")
-    if found.mode is None or not found.mode.found:
+    if center is None:
         return _plain(setup, rows)
-    by_kind = noise_of_rows(posterior, space, setup.metric, found.mode.theta, seed)
+    by_kind = noise_of_rows(posterior, Space(posterior.supports, setup.transforms), setup.metric, center, seed)
     if setup.metric.dimension > MOST_DENSE:
         by_kind.pop("taylor")
     needs = {kind: _rows_needed(noise, setup.step_size / 2) for kind, noise in by_kind.items()}
@@ -220,7 +240,7 @@ def _minibatches(setup: Setup, space: Space, found: Found, seed: int) -> Setup:
     noise = by_kind[kind]
     share = setup.step_size / 2 * float(np.linalg.eigvalsh(noise.covariance)[-1]) / wanted / 2
     corrects = share > 1e-3
-    setup = replace(setup, gradient=kind, center=found.mode.theta, batch_size=wanted, corrects=corrects, noise=noise)
+    setup = replace(setup, gradient=kind, center=center, batch_size=wanted, corrects=corrects, noise=noise)
     if corrects:
         size = setup.metric.dimension
         setup = setup.moved(np.zeros(size), np.eye(size))
