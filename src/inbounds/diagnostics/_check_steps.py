@@ -392,12 +392,20 @@ def _conditioning(kernel: Kernel, ratio: float | None, pace: Pace, scaled: Pace 
     return Finding("conditioning", "", "warning", message, remedy + ".", values)
 
 
+def _if_independent(kernel: Kernel, local: Local) -> str:
+    """What a correction by coordinates rests on where nothing is known of other directions."""
+    blind = "clamped" in kernel.reports and kernel.options.get("metric") is None and not local.hessians
+    return (
+        ", if the noise of different coordinates is independent, which is not looked at in so many dimensions" * blind
+    )
+
+
 def _step_finding(kernel: Kernel, local: Local, pace: Pace) -> Finding:
     loudest = float(np.max(local.variances))
     values = {"low": pace.high / 10, "high": pace.high, "curvature": local.largest, "noise": loudest}
     message = (
         f"step sizes for {kernel.name}: {pace.high / 10:.2g} to {pace.high:.2g} (largest curvature {local.largest:.3g}, gradient noise "
-        f"{loudest:.3g}; at the upper end no sd is wrong by more than about {_tolerated(kernel):.1%})"
+        f"{loudest:.3g}; at the upper end no sd is wrong by more than about {_tolerated(kernel):.1%}{_if_independent(kernel, local)})"
     )
     if pace.time > SLOW:
         remedy = (
