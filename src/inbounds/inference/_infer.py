@@ -38,6 +38,7 @@ ROUNDS = 8  # of runs that find their steps too long,
 ROUNDS_BEFORE_OTHERS = 4  # and of those where another sampler can take over
 FEWEST_DRAWS = 50  # per chain, of which anything is said
 ADAPTATION = 75  # transitions
+MOST_BURN_IN = 4_000  # steps: chains begin where windows have ended
 MOST_DIVERGENT = 0.002  # of the trajectories
 MOST_ACCEPTANCE = 0.98
 INTERRUPTED = "it was interrupted (Ctrl-C): let it run to its end."
@@ -168,7 +169,7 @@ def _run(
         setup, found = journal.setup, journal.found
         assert setup is not None
         width = setup.metric.dimension * setup.num_chains * (1 if setup.method == "full" else 2)
-        burn_in = ADAPTATION if setup.method == "full" else 10 + int(10 / setup.step_size)
+        burn_in = ADAPTATION if setup.method == "full" else 10 + min(int(10 / setup.step_size), MOST_BURN_IN)
         most = int(max(1_000, min(MOST_DRAWS, MOST_NUMBERS // width)))
         enough = Enough(error, burn_in, most, clock, options["progress"], quantities)
         journal.save(keeping, theta)

@@ -1,0 +1,117 @@
+"""The look before the long run: starts with mass, windows that fell out of the posterior, and noise measured where the chains are."""
+
+import warnings
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import constraints
+
+import inbounds as ib
+from benchmarks.infer.hostile import HOSTILE
+from benchmarks.infer.kinds import KINDS
+from inbounds.exact import flat
+from inbounds.inference.choose import choose, look_around, plans
+from inbounds.inference.clock import Clock
+from inbounds.inference.heights import Heights
+from inbounds.inference.mode import Surface, find_mode
+from inbounds.inference.windows import fallen, settle
+from inbounds.space import Space
+
+
+def normal(rows: int) -> ib.Posterior:
+    y = np.random.default_rng(3).normal(5.0, 2.0, rows).astype(np.float32)
+    return ib.Posterior(
+        {"mean": dist.Normal(0.0, 100.0), "sd": dist.HalfNormal(10.0)},
+        lambda theta, batch: dist.Normal(theta["mean"], theta["sd"]).log_prob(batch),
+        y,
+    )
+
+
+def chosen(posterior, method="minibatch"):
+    space, clock = Space.of(posterior.supports, None), Clock(None)
+    found = look_around(posterior, space, None, 0, clock)
+    setup = choose(posterior, space, found, plans(posterior, found, method, 4)[0], 4, 0, clock)
+    return space, found, setup, clock
+
+
+def test_heights_of_a_part_of_the_data_are_those_of_all():
+    posterior = normal(100_000)
+    space = Space.of(posterior.supports, None)
+    mode = find_mode(posterior, space)
+    surface, heights = Surface(posterior, space, mode.theta), Heights(posterior, space, mode, 0)
+    assert heights.part is not None
+    away = np.random.default_rng(0).normal(size=(20, 2)) @ np.linalg.cholesky(np.linalg.inv(mode.hessian)).T
+    phis = flat(mode.phi) + 3 * np.concatenate([np.zeros((1, 2)), away])
+    found, exact = heights.of_phi(surface, phis), -surface.values(phis)
+    np.testing.assert_allclose(found - found[0], exact - exact[0], atol=0.1 * np.ptp(exact))
+
+
+def walled(theta):
+    """A normal whose upper half is cut by a wall: two sds above its mode the density is e^-1000 of what it is there."""
+    x = jnp.stack(list(theta.values()))
+    return -0.5 * jnp.sum(jnp.square(x)) - jnp.sum(jnp.exp(10 * (x - 1.3)))
+
+
+def test_chains_start_where_the_density_is():
+    names = [f"x{i}" for i in range(6)]
+    posterior = ib.Posterior(supports=dict.fromkeys(names, constraints.real), log_prior=walled)
+    space, found, setup, _ = chosen(posterior)
+    heights = Heights(posterior, space, found.mode, 0)
+    low = heights.of(space, setup.starts)
+    top = -Surface(posterior, space, found.mode.theta).values(flat(found.mode.phi)[None])
+    assert np.all(top - low < 30)
+    assert np.std([setup.starts[name] for name in names]) > 0.5  # and they are still dispersed
+
+
+def test_a_chain_that_has_fallen_is_seen():
+    posterior = normal(2_000)
+    space, found, setup, _ = chosen(posterior)
+    heights = Heights.at(posterior, space, found.mode, 0)
+    assert not fallen(setup, setup.sample(60, burn_in=10, seed=0), heights)
+    too_long = replace(setup, step_size=20.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        assert fallen(too_long, too_long.sample(60, burn_in=10, seed=0), heights)
+
+
+def test_a_window_with_steps_that_are_too_long_makes_no_metric():
+    """Eight schools' scale goes to zero, where steps of the metric at the mode are far too long: the metric must be that of the law."""
+    y, sd = jnp.array([28.0, 8, -3, 7, -1, 1, 18, 12]), jnp.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+
+    names = [f"z{i}" for i in range(8)]
+
+    def log_prior(theta):
+        z = jnp.stack([theta[name] for name in names])
+        likelihood = (
+            dist.Normal(theta["mu"] + theta["tau"] * z, sd).log_prob(y).sum() + dist.Normal(0, 1).log_prob(z).sum()
+        )
+        return dist.Normal(0, 5).log_prob(theta["mu"]) + dist.HalfCauchy(5).log_prob(theta["tau"]) + likelihood
+
+    supports = dict.fromkeys(["mu", *names], constraints.real) | {"tau": constraints.positive}
+    posterior = ib.Posterior(supports=supports, log_prior=log_prior)
+    space, found, setup, clock = chosen(posterior)
+    settled = settle(setup, clock, 1, heights=Heights.at(posterior, space, found.mode, 0))
+    draws = settled.sample(2_000, burn_in=500, seed=2)
+    z = np.stack([draws.theta[name] for name in names])
+    assert np.abs(z).max() < 6
+    assert 0.7 < z.std() < 1.3
+
+
+def test_noise_is_measured_where_the_chains_are_and_not_where_no_mode_is():
+    """A hierarchy without a mode: plain minibatches of it were certified with the spread of the groups 15% too small."""
+    posterior, truth = KINDS["groups"].problem(46)
+    draws = ib.infer(posterior, method="minibatch", error=0.15, seed=46, progress=False)
+    assert "no mode" in draws.certificate.choices["start"]
+    assert draws.certificate.choices["gradient"].startswith("control variates")
+    np.testing.assert_allclose(draws.certificate.sd["tau"], truth.sd["tau"], rtol=0.1)
+
+
+def test_a_peak_that_chains_step_over_is_told():
+    posterior, _ = HOSTILE["needle"]()
+    with pytest.warns(ib.UntrustworthyWarning, match="steps? over"):
+        draws = ib.infer(posterior, method="minibatch", error=0.15, progress=False)
+    assert not draws.certificate.ok
+    assert draws.num_draws > 0
