@@ -29,10 +29,8 @@ def modelled():
     generator = np.random.default_rng(1)
     x = generator.normal(size=(400, 2)).astype(np.float32)
     y = (x @ [1.0, -0.5] + 0.5 * generator.normal(size=400)).astype(np.float32)
-    draws = ib.infer(
-        regression, x, y=y, method="minibatch", error=0.1, model_kwargs={"error": 0.5}, num_chains=2, progress=False
-    )
-    return draws, x, y
+    options = {"method": "minibatch", "error": 0.1, "num_chains": 2, "progress": False}
+    return ib.infer(regression, x, y=y, model_kwargs={"error": 0.5}, **options), x, y
 
 
 # What it answers.

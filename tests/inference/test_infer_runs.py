@@ -14,7 +14,7 @@ import pytest
 
 import inbounds as ib
 from inbounds.inference import _infer, stopping, windows
-from inbounds.sampling import progress
+from inbounds.sampling import progress, run
 from tests.inference.spending import exact, of_spending, spending
 
 ROOT = Path(__file__).parents[2]
@@ -71,10 +71,12 @@ def test_a_store_and_checkpoints_change_no_draw(certified, tmp_path):
     assert (tmp_path / "s" / "zarr.json").exists()
 
 
-def test_a_run_is_gone_on_with_to_a_smaller_error(certified, tmp_path):
+def test_a_run_is_gone_on_with_to_a_smaller_error(certified, tmp_path, monkeypatch):
     pytest.importorskip("orbax.checkpoint")
     of_spending(checkpoint=tmp_path)
-    again = of_spending(checkpoint=tmp_path, resume=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(run.Run, "chunk", lambda *_: pytest.fail("it makes a step"))
+        again = of_spending(checkpoint=tmp_path, resume=True)
     assert same(again, certified)
     assert again.certificate.costs.get("seconds of mode") is None  # nothing was looked for anew
     longer = of_spending(checkpoint=tmp_path, resume=True, error=0.03)

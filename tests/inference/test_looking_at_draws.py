@@ -1,6 +1,7 @@
 """Draws that people look at: pictures, and a file that has all that can be read off them."""
 
 import dataclasses
+import importlib.util
 import sys
 from typing import NamedTuple
 
@@ -106,6 +107,10 @@ def test_rows_of_other_data_are_not_left_out():
     before, posterior.data = posterior.data, 2 * posterior.data
     with pytest.raises(ValueError, match="have been given anew since these draws were made"):
         draws.loo(progress=False)
+    if importlib.util.find_spec("arviz_base"):
+        assert "observed_data" not in draws.to_arviz().children
+        with pytest.raises(ValueError, match="have been given anew"):
+            draws.to_arviz(log_likelihood=True)
     posterior.data = before
 
 

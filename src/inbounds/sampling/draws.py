@@ -104,6 +104,18 @@ class Draws:
             raise ValueError("A file of draws does not hold their posterior: give it, as in ib.load(path, posterior).")
         return self.kernel.posterior
 
+    @property
+    def has_its_data(self) -> bool:
+        """Whether the posterior has the data that the draws were made of: others may have taken their place."""
+        return self.data_version in (None, self.posterior.version)
+
+    def check_data(self) -> None:
+        """Raise a ValueError where it has not."""
+        if not self.has_its_data:
+            raise ValueError(
+                "The data of the posterior have been given anew since these draws were made, so that its rows may be others. Draw again."
+            )
+
     def log_theta(self) -> PyTree:
         """log(theta - lower end), from phi: right also where theta itself is below the smallest float."""
         return self.kernel.space.of_proxy.log_gap(jax.tree.map(np.asarray, self.phi))

@@ -128,10 +128,7 @@ def leave_one_out(draws: Draws, batch_rows: int | None, progress: bool) -> Leave
             "The log likelihood of each row is not known: the posterior has no `log_likelihood` with `data` in arrays or on disk. Leaving "
             "one out needs both."
         )
-    if draws.data_version not in (None, posterior.version):
-        raise ValueError(
-            "The data of the posterior have been given anew since these draws were made, so that its rows may be others. Draw again."
-        )
+    draws.check_data()
     data = data if is_stream(data) else jax.tree.map(np.asarray, data)
     table = ByRows(likelihood, draws.theta, data, batch_rows, 0, "log_likelihood")
     if table.num_draws < FEWEST_DRAWS:

@@ -22,7 +22,7 @@ def data_tree(draws: Draws, log_likelihood: bool, coords: dict[str, Any] | None,
     arviz_base = _arviz("arviz_base")
     groups = {"posterior": _for_arviz(draws.variables()), "sample_stats": _read(_numbers(draws.stats))}
     posterior = draws.kernel.posterior  # None where draws were loaded without
-    data = {} if posterior is None else posterior.observed()
+    data = posterior.observed() if posterior is not None and draws.has_its_data else {}
     observed = dict(zip(array_names(list(data), taken=()), data.values(), strict=True))
     if observed:
         groups["observed_data"] = observed
@@ -40,6 +40,7 @@ def data_tree(draws: Draws, log_likelihood: bool, coords: dict[str, Any] | None,
 def _log_likelihood(draws: Draws, name: str) -> dict[str, np.ndarray]:
     """log p(x_i | theta) of every datum at every draw, a slice of the data at a time."""
     posterior = draws.posterior
+    draws.check_data()
     if posterior.log_likelihood is None or not posterior.observed():
         raise ValueError(
             "The log likelihood of each datum is not known: the posterior has no `log_likelihood` with `data` in arrays."
