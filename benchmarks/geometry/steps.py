@@ -20,7 +20,7 @@ from experiments.timing import interleaved
 
 ROWS, BATCH_SIZE = 20_000, 1_000
 SIZES = {50: 20_000, 1_000: 1_000}  # dimensions, steps of a call
-ROUNDS = 9
+ROUNDS = 25
 
 
 def _posterior(size: int) -> ib.Posterior:
