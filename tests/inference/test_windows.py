@@ -12,6 +12,7 @@ from numpyro.distributions import constraints
 import inbounds as ib
 from benchmarks.infer.hostile import HOSTILE
 from benchmarks.infer.kinds import KINDS
+from benchmarks.infer.model_list import MODELS
 from inbounds.exact import flat
 from inbounds.inference.choose import choose, look_around, plans
 from inbounds.inference.clock import Clock
@@ -78,26 +79,12 @@ def test_a_chain_that_has_fallen_is_seen():
 
 
 def test_a_window_with_steps_that_are_too_long_makes_no_metric():
-    """Eight schools' scale goes to zero, where steps of the metric at the mode are far too long: the metric must be that of the law."""
-    y, sd = jnp.array([28.0, 8, -3, 7, -1, 1, 18, 12]), jnp.array([15.0, 10, 16, 11, 9, 11, 10, 18])
-
-    names = [f"z{i}" for i in range(8)]
-
-    def log_prior(theta):
-        z = jnp.stack([theta[name] for name in names])
-        likelihood = (
-            dist.Normal(theta["mu"] + theta["tau"] * z, sd).log_prob(y).sum() + dist.Normal(0, 1).log_prob(z).sum()
-        )
-        return dist.Normal(0, 5).log_prob(theta["mu"]) + dist.HalfCauchy(5).log_prob(theta["tau"]) + likelihood
-
-    supports = dict.fromkeys(["mu", *names], constraints.real) | {"tau": constraints.positive}
-    posterior = ib.Posterior(supports=supports, log_prior=log_prior)
+    """Crossed effects, whose scales go to zero in the Gaussian at the mode: chains left, and the metric was one of where they had gone."""
+    posterior = MODELS["crossed_effects"]()
     space, found, setup, clock = chosen(posterior)
     settled = settle(setup, clock, 1, heights=Heights.at(posterior, space, found.mode, 0))
-    draws = settled.sample(2_000, burn_in=500, seed=2)
-    z = np.stack([draws.theta[name] for name in names])
-    assert np.abs(z).max() < 6
-    assert 0.7 < z.std() < 1.3
+    assert np.abs(settled.starts["center"]).max() < 5
+    assert np.all(settled.starts["noise"] < 2)
 
 
 def test_noise_is_measured_where_the_chains_are_and_not_where_no_mode_is():
@@ -111,7 +98,7 @@ def test_noise_is_measured_where_the_chains_are_and_not_where_no_mode_is():
 
 def test_a_peak_that_chains_step_over_is_told():
     posterior, _ = HOSTILE["needle"]()
-    with pytest.warns(ib.UntrustworthyWarning, match="steps? over"):
+    with pytest.warns(ib.UntrustworthyWarning, match=r"has [4-6]\d% of the mass.*step over"):
         draws = ib.infer(posterior, method="minibatch", error=0.15, progress=False)
     assert not draws.certificate.ok
     assert draws.num_draws > 0
