@@ -1,5 +1,7 @@
 """What is predicted of steps at the end of a run, against exact laws: of Gaussians, and of noise that an epoch takes back."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -155,6 +157,29 @@ def test_a_step_a_thousand_times_too_large_is_noted_where_no_gaussian_is_like_th
     prior = ib.Posterior({"x": dist.Gamma(2.0, 1.0), "y": dist.Beta(2.0, 2.0)})
     draws = ib.sample(ib.sgld(prior), 500.0, 4_000, num_chains=4, progress=False)
     assert [note.section for note in draws.of_steps if note.loud] == ["step-size"]
+
+
+@short
+@pytest.mark.parametrize("step_size", [0.3, 1.5, 1.9])
+def test_in_many_dimensions_draws_that_lie_too_far_out_are_noted(step_size):
+    # Euler's variance is 1 / (1 - step / 2).
+    wide = ib.Posterior({"w": dist.Normal(0.0, 1.0).expand([200]), "x": dist.Normal(0.0, 10.0)})
+    draws = ib.sample(ib.sgld(wide), step_size, 4_000, burn_in=200, num_chains=4, progress=False)
+    (note,) = draws.of_steps
+    assert note.section == ("not-judged" if step_size < 1 else "step-size")
+    if step_size > 1:
+        found = re.search("by factors of about ([0-9.]+) for 'w'[.] ", note.text)
+        assert float(found[1]) == pytest.approx((1 - step_size / 2) ** -0.5, rel=0.15)
+
+
+@short
+def test_one_number_of_many_that_lies_far_out_is_named():
+    scales = np.ones(200, np.float32)
+    scales[7] = 0.1  # a step is 1.9 over its curvature
+    wide = ib.Posterior({"w": dist.Normal(0.0, scales)})
+    draws = ib.sample(ib.sgld(wide), 0.019, 8_000, burn_in=500, num_chains=4, progress=False)
+    (note,) = draws.of_steps
+    assert "for 'w[7]'." in note.text
 
 
 @short

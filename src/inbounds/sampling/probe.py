@@ -56,7 +56,9 @@ class Effort(NamedTuple):
 
 EFFORTS = (Effort(8, 4, 24), Effort(4, 1, 12))  # few, since each is compiled
 SKETCH = Effort(8, 0, 24)  # in more dimensions, of the noise alone,
-AXES = 8  # along so many axes of the draws
+AXES = 8  # along so many axes of the draws,
+WIDE = Effort(64, 0, 3)  # and of whether they lie too far out: as many gradients, so that one program serves both
+MOST_SKETCHED, MOST_IN_A_METRIC = 20_000, 2_000  # dimensions up to which that is done
 
 Linear = tuple[np.ndarray, np.ndarray]  # c and L of a metric
 
@@ -106,6 +108,8 @@ def of_steps(program: Program, feed: Any, keys: Keys, draws: Draws, step_size: f
     ]
     try:
         if effort is SKETCH:
+            if too_far := _too_far_out(program, feed, keys, draws):
+                return too_far
             of_noise = _along_the_longest_axes(program, feed, keys, draws, step_size)
             return [*of_noise, _unknown(_too_wide(program.dimension))]
         linear = linear_part(program.kernel.space, _moving_like(program, draws))
@@ -143,9 +147,8 @@ def _effort(program: Program, feed: Any, draws: Draws) -> Effort | str:
     rows = program.source.batch_size or 1
     most = max(SHARE * draws.num_steps * draws.num_chains, CHEAP / (rows * dimension))
     if dimension > DENSE:
-        # In a metric that allows correction the noise is diagonal.
-        blind = "clamped" in kernel.reports and kernel.options.get("metric") is None
-        return SKETCH if blind and SKETCH.evaluations(dimension) <= most else _too_wide(dimension)
+        widest = MOST_SKETCHED if kernel.space.of_proxy is kernel.space else MOST_IN_A_METRIC
+        return SKETCH if dimension <= widest and SKETCH.evaluations(dimension) <= most else _too_wide(dimension)
     for effort in EFFORTS:
         if "clamped" in kernel.reports:  # with fewer gradients than dimensions chance alone correlates them
             effort = effort._replace(gradients=max(effort.gradients, dimension))
@@ -356,6 +359,9 @@ def _along_the_longest_axes(program: Program, feed: Any, keys: Keys, draws: Draw
     """
     from inbounds.diagnostics.prediction import UnstableError, as_corrected, beyond_chance, predict
 
+    kernel = program.kernel
+    if "clamped" not in kernel.reports or kernel.options.get("metric") is not None:
+        return []  # in a metric that allows correction the noise is diagonal
     phi, _ = _some_draws(draws, SKETCH.points)
     at, on = (x.ravel() for x in np.indices((SKETCH.points, SKETCH.gradients)))
     drift, scale = _drifts(program, feed, keys, draws, phi[at], at * SKETCH.gradients + on, at)
@@ -423,24 +429,57 @@ def _spread_too_far(
     program: Program, feed: Any, keys: Keys, draws: Draws, names: list[str], linear: Linear | None
 ) -> list[Note]:
     """Where no Gaussian is like the posterior: E[-(phi - mean) G] is the temperature for every law, and more for draws that are too wide."""
-    phi, _ = _moving(linear, *_some_draws(draws, VIRIAL.points))
-    at, on = (x.ravel() for x in np.indices((VIRIAL.points, VIRIAL.gradients)))
-    drift, _ = _drifts(program, feed, keys, draws, phi[at], at * VIRIAL.gradients + on, at)
-    drift = drift.reshape(VIRIAL.points, VIRIAL.gradients, -1).mean(axis=1)
-    product = -(phi - phi.mean(axis=0, dtype=float)) * drift / (program.kernel.one_temperature or 1.0)
+    product = _virials(program, feed, keys, draws, VIRIAL, linear).mean(axis=1)
     virial, error = product.mean(axis=0), product.std(axis=0, ddof=1) / math.sqrt(VIRIAL.points)
     far = virial > FAR * MOST_VIRIAL  # there a few draws have most of the mean, and of its error
     wrong = (virial > MOST_VIRIAL) & (virial - 1 > np.where(far, 1.3, 3.0) * error)
     if not wrong.any():
         return [_unknown("the curvature at its draws is not positive, so that no Gaussian is like this posterior")]
-    return [
-        Note(
-            "step-size",
-            "The steps are much too large, or the chains never came to the posterior: its slope at the draws says that they lie too far "
-            f"out, the sds by factors of about {listed(names, np.sqrt(np.maximum(virial, 0)), wrong, '.2g')}. Try a step size a hundred times "
-            "smaller, a larger batch, and the start that `ib.check` finds.",
-        )
-    ]
+    return [_far_out(names, virial, wrong)]
+
+
+def _too_far_out(program: Program, feed: Any, keys: Keys, draws: Draws) -> list[Note]:
+    """The same in many dimensions: of each variable as a whole, and of single numbers that lie very far out."""
+    like = _moving_like(program, draws)
+    each = _virials(program, feed, keys, draws, WIDE, linear_part(program.kernel.space, like))
+    if not np.isfinite(each).all():
+        return [_unknown("gradients at its draws are not finite")]
+    leaves = jax.tree_util.tree_leaves_with_path(like)
+    parts = np.split(each, np.cumsum([leaf.size for _, leaf in leaves])[:-1], axis=2)
+    names = [variable_name(path) for path, _ in leaves]
+    names += [label for path, leaf in leaves for label in labels(variable_name(path), leaf.shape)]
+    each = np.concatenate([np.stack([part.mean(axis=2) for part in parts], axis=2), each], axis=2)
+    whole = np.arange(len(names)) < len(parts)
+    virial, product = each.mean(axis=(0, 1)), each.mean(axis=1)
+    of_draws = product.std(axis=0, ddof=1) / math.sqrt(WIDE.points)
+    of_noise = np.sqrt(np.mean(each.var(axis=1, ddof=1), axis=0) / (WIDE.points * WIDE.gradients))
+    # A variable has many numbers, so that its draws have little chance; of a single number chance makes no more than twice what it should be.
+    wrong = np.where(
+        whole, (virial > MOST_VIRIAL) & (virial - 1 > 4 * of_draws), virial - 2 * MOST_VIRIAL > 6 * of_noise
+    )
+    return [_far_out(names, virial, wrong & (whole | ~wrong[whole].any()))] if wrong.any() else []
+
+
+def _virials(
+    program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effort, linear: Linear | None
+) -> np.ndarray:
+    """-(phi - mean) G over the temperature, axes (draw, minibatch, number that moves): 1 on average."""
+    phi, _ = _moving(linear, *_some_draws(draws, effort.points))
+    at, on = (x.ravel() for x in np.indices((effort.points, effort.gradients)))
+    drift, _ = _drifts(program, feed, keys, draws, phi[at], at * effort.gradients + on, at)
+    drift = drift.reshape(effort.points, effort.gradients, -1)
+    apart = phi - phi.mean(axis=0, dtype=float)
+    product: np.ndarray = -apart[:, None] * drift / (program.kernel.one_temperature or 1.0)
+    return product
+
+
+def _far_out(names: list[str], virial: np.ndarray, wrong: np.ndarray) -> Note:
+    return Note(
+        "step-size",
+        "The steps are much too large, or the chains never came to the posterior: its slope at the draws says that they lie too far "
+        f"out, the sds by factors of about {listed(names, np.sqrt(np.maximum(virial, 0)), wrong, '.2g')}. Try a step size a hundred times "
+        "smaller, a larger batch, and the start that `ib.check` finds.",
+    )
 
 
 def _better_size(errors: Callable[[float], Any], step_size: float) -> float | None:
