@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inbounds.data import Ratings, catalog, load_ratings
-from inbounds.data import ratings as reader
+from inbounds.data import _rating_text as reader
+from inbounds.data._rating_files import Table
 from inbounds.data.catalog import DataError
 from inbounds.data.ratings import write_dat
 
@@ -291,7 +292,7 @@ def test_where_the_fast_way_answers_the_careful_way_agrees(rows, separator, wind
     fast = reader._fast_block(piece, layout, 11)
     if fast is None:
         return
-    careful = reader._careful_block(piece, layout, 11, reader._Table(catalog.Path("x")))
+    careful = reader._careful_block(piece, layout, 11, Table(catalog.Path("x")))
     for name in ("user", "item", "rating"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(careful, name))
         assert getattr(fast, name).dtype == getattr(careful, name).dtype
