@@ -179,6 +179,19 @@ def test_one_look_says_what_a_control_variate_and_correction_would_allow():
         assert ("noise_correction=True" in noise.remedy) == helps  # where it hurts it is not recommended
 
 
+def test_a_correction_that_does_not_see_correlated_noise_is_said_to_make_sds_too_small():
+    for correlation, said in ((0.0, False), (0.9, True)):
+        posterior, covariance, noise = regression(correlation)
+        kernel = ib.leimkuhler_matthews(posterior, noise_correction=True)
+        (found,) = ib.check(kernel, batch_size=50, show=False).of("noise")
+        assert ("goes together" in found.message) == ("ib.metrics.laplace" in found.remedy) == said
+        if said:
+            size, off = found.values["correlated"]
+            exact = predict(kernel, size, np.linalg.inv(covariance), noise / 50).worst_sd_error
+            assert off == pytest.approx(exact, abs=0.2)  # next to where correction ends, from 64 minibatches
+            assert off < -0.2
+
+
 def test_a_kernel_with_a_metric_or_scales_is_looked_at_as_it_is():
     posterior, _, _ = regression(0.99)
     report = ib.check(posterior, show=False)

@@ -346,12 +346,40 @@ def _noise_finding(patient: Patient, points: jax.Array, local: Local, scale: np.
     gain = math.inf if high is None or quiet is None else quiet / high
     message = f"gradient noise limits the step size: with exact gradients steps could be {gain:.3g} times as long"
     ways = []
+    if off := _off_by_correlation(kernel, local, scale, high):
+        values["correlated"] = off
+        message += (
+            f"; the noise of different coordinates goes together, which the correction does not see: at {off[0]:.2g}, where independent "
+            f"noise would do no harm, sds would be off by up to {off[1]:+.0%}"
+        )
+        ways.append(
+            "metric=ib.metrics.laplace(posterior, report.center, batch_size=...), in which the noise is independent"
+        )
     for name, words, other in _alternatives(patient, points, local, scale):
         if other is not None and (high is None or other > WORTH * high):
             values[name] = (other / 10, other)
             ways.append(f"{words} (step sizes up to {other:.2g})")
     ways.append("a larger batch")
     return Finding("noise", "", "warning", message, f"Use {', or '.join(ways)}.", values)
+
+
+def _off_by_correlation(
+    kernel: Kernel, local: Local, scale: np.ndarray, high: float | None
+) -> tuple[float, float] | None:
+    """(the largest step size if the noise of coordinates were independent, the sd that is most off there); None where that is no matter."""
+    if "clamped" not in kernel.reports or kernel.options.get("metric") is not None:
+        return None
+    if not local.hessians or len(scale) > DENSE:
+        return None
+    alone = _largest_step(kernel, replace(local, noise=np.diag(local.variances)), scale)
+    if alone is None or (high is not None and alone <= WORTH * high):
+        return None
+    try:
+        found = [predict(kernel, alone, *gaussian).worst_sd_error for gaussian in _gaussians(kernel, local, scale)]
+    except UnstableError:
+        return alone, math.inf
+    off = max(found, key=abs)
+    return (alone, off) if abs(off) > TOLERATED else None  # by chance minibatches are a little correlated
 
 
 def _alternatives(
