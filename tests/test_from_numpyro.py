@@ -631,6 +631,27 @@ def test_what_changes_with_the_rows_is_no_deterministic_of_the_posterior(size):
     assert list(ib.from_numpyro(model, x, y).deterministics({"m": 1.0})) == ["double"]
 
 
+@pytest.mark.parametrize(("size", "per_row"), [(20, ["inside", "outside"]), (300, [])])
+def test_deterministics_with_a_value_for_each_of_many_rows_are_left_out_where_arguments_are_cut(size, per_row):
+    """Draws of them would be as large as the data, for each draw."""
+
+    def model(x, y):
+        m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        outside = numpyro.deterministic("outside", m * x)
+        numpyro.deterministic("average", outside.mean())
+        numpyro.deterministic("two", m * jnp.ones(2))
+        with numpyro.plate("N", len(x)):
+            inside = numpyro.deterministic("inside", outside + 1)
+            numpyro.sample("y", dist.Normal(inside, 1.0), obs=y)
+
+    x = np.arange(size, dtype=np.float32)
+    posterior = ib.from_numpyro(model, x, np.zeros(size, np.float32))
+    assert posterior.num_data == size
+    found = posterior.deterministics({"m": 2.0})
+    assert sorted(found) == sorted(["average", "two", *per_row])
+    assert found["average"] == 2 * x.mean()
+
+
 def test_the_data_of_a_model_are_not_divided_between_processes(monkeypatch):
     divided = SimpleNamespace(chain=1, data=2, mesh=None, spreads=True)
     monkeypatch.setattr(devices, "own_places", lambda mesh: [0])

@@ -21,11 +21,12 @@ from inbounds.frontends._numpyro_model import Slices, base_of
 if TYPE_CHECKING:
     from inbounds.frontends.numpyro import NumPyroPosterior
 
-__all__ = ["NoSlices", "Part", "adds_up", "candidates", "check_rows_used", "parts_of"]
+__all__ = ["NoSlices", "Part", "adds_up", "candidates", "check_rows_used", "of_single_rows", "parts_of"]
 
 CLOSE = 1e-4  # two numbers are one where they differ by less than this share of the largest
 COPIED = 5e-7  # and two observations, which are copied
 CHUNK = 2**18  # rows of a part of the data at most, where the parts are compared to the whole
+FEW_ROWS = 256  # of which values per row are kept with each draw
 ATTEMPTS = 6  # arguments of row length of which each may turn out to be no data
 
 
@@ -264,6 +265,16 @@ def adds_up(posterior: NumPyroPosterior, slices: Slices) -> str | None:
     except Exception as error:
         return f"it does not run on fewer rows ({str(error).splitlines()[0][:200] if str(error) else type(error).__name__})"
     return None
+
+
+def of_single_rows(posterior: NumPyroPosterior, slices: Slices) -> frozenset[str]:
+    """The deterministic sites that have one value for each of many rows: draws of them would be as large as the data, for each draw."""
+    if slices.size <= FEW_ROWS:
+        return frozenset()
+    half = {name: leaf[: max(1, slices.size // 2)] for name, leaf in posterior.data.items()}
+    theta, sites = posterior.start(jax.random.key(0)), posterior._deterministic_sites
+    whole, some = (jax.eval_shape(sites, theta, rows) for rows in (dict(posterior.data), half))
+    return frozenset(name for name, leaf in whole.items() if leaf.shape != some[name].shape)
 
 
 def _per_row(posterior: NumPyroPosterior, theta: Any, batch: Any) -> dict[tuple[str, str], jax.Array]:

@@ -32,7 +32,7 @@ from inbounds.frontends._numpyro_checks import (
     supports_of,
 )
 from inbounds.frontends._numpyro_model import CalledModel, DataPlate, PlateLayout, Slices, is_observed, layout_of
-from inbounds.frontends._numpyro_rows import NoSlices, adds_up, candidates, check_rows_used
+from inbounds.frontends._numpyro_rows import NoSlices, adds_up, candidates, check_rows_used, of_single_rows
 from inbounds.posterior import Posterior, middle_of_draws
 from inbounds.trees import PyTree
 
@@ -53,7 +53,8 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> NumPyr
     says otherwise. Whether the model allows it is tried out on parts of the data; where it does not, every step takes all the data.
 
     Draws carry the names of the model's sites. `draws.theta` holds the latents, `draws.deterministics()` the deterministic
-    sites that do not depend on the rows of a data plate, `draws.variables()` both, and
+    sites that do not depend on the rows of a data plate (where arguments are cut: that have no value for each of more than 256 rows, for
+    which there is `draws.predict`), `draws.variables()` both, and
     `numpyro.infer.Predictive(model, draws.flat())` predicts.
 
     Args:
@@ -133,6 +134,7 @@ def _sliced(posterior: NumPyroPosterior) -> NumPyroPosterior:
         cut._draws, cut._middle = posterior._draws, posterior._middle  # the same functions, compiled once
         problem = adds_up(cut, slices)
         if problem is None:
+            cut.of_minibatches = of_single_rows(cut, slices)
             return cut
         posterior.no_minibatches = posterior.no_minibatches or (
             f"its arguments of length {slices.size:,} ({', '.join(slices.arguments)}) cannot be cut: {problem}"
@@ -181,7 +183,7 @@ class NumPyroPosterior(Posterior):
     ):
         self.model, self.called, self.layout, self.slices = called.model, called, layout, slices
         self._names = {plate.name for plate in layout.plates}
-        # Deterministic sites outside the data plates that depend on their rows.
+        # Deterministic sites outside the data plates that depend on their rows. Where arguments are cut: those with a value for each of many.
         self.of_minibatches: frozenset[str] = frozenset()
         if not layout.plates:
             super().__init__(supports=supports, log_prior=self._outside)
