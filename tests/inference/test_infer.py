@@ -177,6 +177,12 @@ def test_arguments_that_do_not_fit_are_refused_before_any_work(arguments, messag
         ib.infer(spending(), **arguments)
 
 
+def test_more_dimensions_than_a_dense_metric_has_are_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr(_infer, "look_around", lambda *_: pytest.fail("it has begun to work"))
+    with pytest.raises(ValueError, match=r"in up to 2,000 dimensions; this posterior has 100,000.*low_rank"):
+        ib.infer(ib.Posterior({"x": dist.Normal(0.0, 1.0).expand([100_000]).to_event(1)}))
+
+
 def test_a_posterior_takes_no_arguments_and_a_number_is_no_model():
     with pytest.raises(ValueError, match="has its data already"):
         ib.infer(spending(), np.ones(3))

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from inbounds import trees
 from inbounds.arguments import nearest, whole_number
 from inbounds.frontends import posterior_of
 from inbounds.inference.certificate import Certificate
@@ -21,6 +22,7 @@ from inbounds.inference.clock import Clock
 from inbounds.inference.doubts import Doubt, doubts
 from inbounds.inference.heights import Heights
 from inbounds.inference.journal import Journal, Keeping
+from inbounds.inference.mode import MOST_DENSE
 from inbounds.inference.setup import Setup
 from inbounds.inference.stopping import Enough
 from inbounds.inference.windows import fallen, settle
@@ -124,6 +126,7 @@ def infer(
     theta = jax.eval_shape(posterior.start, jax.random.key(seed)) if init is None else init
     quantities = dict(quantities or {})
     _check_quantities(posterior, quantities, theta)
+    _check_size(space, theta)
     identity = posterior.fingerprint() | {"method": method, "seed": str(seed), "num_chains": str(num_chains)}
     options = {"devices": devices, "progress": progress}
     journal = Journal.load(keeping, identity, posterior, space, theta)
@@ -312,6 +315,16 @@ def _check_quantities(posterior: Posterior, quantities: dict[str, Callable[[PyTr
             raise ValueError(
                 f"The quantity {name!r} must return one array or number; got {type(made).__name__}. Give each part a name of its own."
             )
+
+
+def _check_size(space: Space, theta: PyTree) -> None:
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jax.numpy.result_type(float)), theta)
+    size = trees.size(jax.eval_shape(space.unconstrain, like))
+    if size > MOST_DENSE:
+        raise ValueError(
+            f"ib.infer moves in a dense metric, in up to {MOST_DENSE:,} dimensions; this posterior has {size:,}. Choose by hand: a kernel in "
+            "`ib.metrics.low_rank(...)` or `ib.metrics.per_row(...)`, sampled by `ib.sample`."
+        )
 
 
 def _positive(name: str, value: Any) -> float:
