@@ -303,6 +303,18 @@ class TestHealth:
         assert np.array_equal(draws.theta["x"][1], healthy.theta["x"][1])
 
 
+def test_a_failure_is_said_as_such_also_by_a_model_that_looks_at_its_arguments():
+    posterior = ib.Posterior(
+        supports=constraints.positive_definite,
+        log_prior=lambda sigma: -jnp.trace(sigma),
+        log_likelihood=lambda sigma, y: dist.MultivariateNormal(jnp.zeros(2), sigma, validate_args=True).log_prob(y),
+        data=np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32),
+    )
+    with pytest.raises(ib.NonFiniteError) as caught:
+        ib.sample(ib.sgld(posterior), 1.0, 2_000, init=np.eye(2, dtype=np.float32), progress=False)
+    assert caught.value.draws.num_draws > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -312,9 +312,9 @@ class Run:
             gradient, _ = estimator.estimate(estimator.init(theta, False), theta, batch, False)
             return trees.all_finite(gradient.value)
 
-        if program.layout is not None:
-            finite = program.layout.on_mesh(finite)
-        return not bool(finite(self.feed.arrays(step), self.keys.typed(program.source).batch[chain], phi))
+        # Compiled: a model that is run with numbers may look at its arguments itself, and raise.
+        compiled = jax.jit(finite) if program.layout is None else program.layout.on_mesh(finite)
+        return not bool(compiled(self.feed.arrays(step), self.keys.typed(program.source).batch[chain], phi))
 
 
 def _results(collector: Collector, collected: Any) -> Any:
