@@ -1,7 +1,6 @@
 """Compiled programs are kept by what a kernel is, and for as long as its posterior."""
 
 import functools
-import gc
 import pickle
 import weakref
 from typing import NamedTuple
@@ -169,18 +168,17 @@ def test_a_kernel_made_of_data_that_were_replaced_is_refused():
     ids=["minibatch", "svrg", "control_variate"],
 )
 def test_nothing_of_a_posterior_outlives_it(gradient):
-    """Neither the posterior, nor its data on the device: thirty fits need what one needs."""
+    """Neither the posterior, nor its data on the device: many fits need what one needs, and nobody has to call the collector."""
     alive, sizes = [], []
-    for fit in range(6):
-        model = posterior((1 + fit) * np.resize(ROWS, 100_000))
+    for fit in range(4):
+        model = posterior((1 + fit) * np.resize(ROWS, 2_000_000))  # 8 MB
         alive.append(weakref.ref(model))
-        draws = ib.sample(ib.sgld(model, gradient=gradient), 1e-6, 16, batch_size=20, progress=False)
+        draws = ib.sample(ib.sgld(model, gradient=gradient), 1e-8, 16, batch_size=20, progress=False)
         assert np.all(np.isfinite(draws.theta["rate"]))
         del model, draws
-        gc.collect()
         sizes.append(sum(array.nbytes for array in jax.live_arrays()))
-    assert sum(model() is not None for model in alive) == 0
-    assert sizes[-1] - sizes[0] < 100_000  # a fraction of one set of data, which has 400,000 bytes
+        assert sum(model() is not None for model in alive) <= 1
+    assert max(sizes) - sizes[0] < 1_000_000
 
 
 def test_kernels_and_draws_can_be_pickled():
@@ -200,3 +198,5 @@ def test_repr_shows_transforms_gradient_and_options():
     for part in ("sgld(", "rate in (0, inf)", "transforms=icll", "gradient=svrg(every=8", "temperature=0.5"):
         assert part in text
     assert "noise_correction" not in text
+    metric = ib.metrics.laplace(model := posterior(), {"rate": np.float32(1.0)})
+    assert "metric=dense metric of 1 dimensions" in repr(ib.sgld(model, metric=metric))

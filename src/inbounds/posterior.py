@@ -108,10 +108,10 @@ class Posterior:
         self._log_prior = log_prior
         self.log_likelihood = log_likelihood
         self.gradient = gradient
+        self.compiled = Compiled()
         self.data = data
         self.batch_size: int | None = None  # rows a minibatch where `sample` is not told; None: all of them
         self.no_minibatches: str | None = None  # why there are none, where there might be
-        self.compiled = Compiled()
 
     @property
     def data(self) -> PyTree:
@@ -124,6 +124,8 @@ class Posterior:
         self.num_data = num_data(self._data)
         self.__dict__.pop("_placed_data", None)
         self.version = self.__dict__.get("version", 0) + 1  # how often the data have been given
+        if self.holds_rows:
+            self.compiled.data_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self._data))
 
     def _check_data(self, data: PyTree) -> PyTree:
         return check_data(data)

@@ -1,5 +1,6 @@
 """The estimators as scikit-learn sees them: its own checks, names of columns, tables."""
 
+import gc
 import pickle
 import warnings
 
@@ -10,6 +11,7 @@ import pytest
 from inbounds.models import LDA, BayesianNMF, BinaryNetwork
 
 checks = pytest.importorskip("sklearn.utils.estimator_checks")
+clone = pytest.importorskip("sklearn.base").clone
 
 NETWORK = BinaryNetwork(hidden=(8,), epochs=4, validation=0.0, progress=False)
 TOPICS = LDA(2, max_iter=2, draws=2, progress=False)
@@ -105,6 +107,32 @@ def test_a_table_of_ratings_keeps_the_conventions_that_the_checks_could_not_try(
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(wrong, y)
+
+
+def folds(model):
+    """Two folds of a table, each of a size of its own, so that nothing of one can serve the other: (X, y)."""
+    random = np.random.default_rng(0)
+    if isinstance(model, BayesianNMF):
+        every = np.argwhere(np.ones((120, 90), bool))
+        return [
+            (every[random.permutation(len(every))[: 2_000 + n]], random.integers(1, 6, 2_000 + n)) for n in range(3)
+        ]
+    if isinstance(model, LDA):
+        return [(random.poisson(0.5, (300 + n, 40)), None) for n in range(2)]
+    return [(random.normal(size=(400 + n, 20)).astype(np.float32), np.arange(400 + n) % 2) for n in range(2)]
+
+
+@pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")  # few steps
+@pytest.mark.parametrize("model", [NETWORK, TOPICS, RATINGS], ids=lambda model: type(model).__name__)
+def test_a_cross_validation_keeps_no_model_and_no_data(model):
+    alive = []
+    for X, y in folds(model):
+        fitted = clone(model).fit(X, y)
+        assert np.isfinite(fitted.score(X, y))
+        del fitted
+        gc.collect()
+        alive.append(sum(array.nbytes for array in jax.live_arrays()))
+    assert alive[1] - alive[0] < 2_000  # a few keys; the arrays of a fold have 8,000 bytes and more
 
 
 @pytest.mark.parametrize(

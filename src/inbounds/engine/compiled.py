@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import jax
 
 __all__ = ["Compiled"]
+
+LARGE = 2**22  # bytes of data from which on it is worth a tenth of a second to look for posteriors that are gone
 
 
 class Compiled:
@@ -20,6 +24,7 @@ class Compiled:
         likelihood: its sums over all the data (`exact.Likelihood`).
         curvature: that of the likelihood at the last point where it was asked for (`exact.Curvature`).
         found: modes and reports that were made at one time, by all that they depend on.
+        data_bytes: of the data of the posterior, which are held as long as the programs are.
         own_kernels: whether GPU kernels of our own are tried: until one cannot be compiled.
     """
 
@@ -31,6 +36,7 @@ class Compiled:
         self.likelihood: Any = None
         self.curvature: Any = None
         self.found: dict[Hashable, Any] = {}
+        self.data_bytes = 0
 
     def of(self, function: Callable[..., Any], *what: Any, **options: Any) -> Callable[..., Any]:
         """`function(*what, ...)`, compiled as a function of its further arguments; the one of before where `what` is equal.
@@ -41,6 +47,9 @@ class Compiled:
             options: of XLA's compiler.
         """
         key = (function, what, tuple(sorted(options.items())))
+        if not self._programs:
+            _drop_the_dead()
+            _living.add(self)
         if key not in self._programs:
             self._programs[key] = jax.jit(partial(function, *what), compiler_options=options or None)
         return self._programs[key]
@@ -54,3 +63,18 @@ class Compiled:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Compiled, ())
+
+
+_living: weakref.WeakSet[Compiled] = weakref.WeakSet()
+_survivors: weakref.WeakSet[Compiled] = weakref.WeakSet()
+
+
+def _drop_the_dead() -> None:
+    """Let go of posteriors that nobody can reach any more, before another one takes memory.
+
+    A posterior and its programs know each other, so that only Python's collector finds that they are gone. That counts objects, and not
+    bytes: without this it would let many large posteriors wait. What has survived one look is not a reason for the next.
+    """
+    if any(other.data_bytes > LARGE and other not in _survivors for other in _living):
+        gc.collect()
+        _survivors.update(_living)
