@@ -201,6 +201,13 @@ def test_the_same_seed_gives_the_same_draws_and_compiles_nothing_again(certified
     assert compilations.count == 0
 
 
+def test_however_often_the_draws_are_looked_at_quantities_are_compiled_once(certified, compilations):
+    draws = of_spending(error=0.02, quantities={"twice": lambda theta: 2 * theta["rate"]})
+    assert compilations.count == 1
+    assert len(draws.certificate.course) > 3
+    np.testing.assert_allclose(draws.variables()["twice"], 2 * draws.theta["rate"], rtol=1e-6)
+
+
 def test_other_data_of_the_same_shapes_compile_nothing(certified, compilations):
     posterior = spending()
     before = posterior.data

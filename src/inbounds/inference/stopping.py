@@ -16,7 +16,7 @@ from inbounds.inference.certificate import QUANTILES, Estimates, estimate
 from inbounds.inference.clock import Clock
 from inbounds.inference.setup import coarse_theta
 from inbounds.sampling import Draws
-from inbounds.sampling.conversions import of_all_draws
+from inbounds.sampling.draws import each_quantity
 from inbounds.sampling.verdict import r_hat_by_chance
 from inbounds.trees import PyTree, variable_name
 
@@ -57,7 +57,7 @@ class Enough:
         self, error: float, burn_in: int, most: int, clock: Clock, progress: bool,
         quantities: dict[str, Callable[[PyTree], Any]],
     ):  # fmt: skip
-        self.quantities = quantities
+        self.quantities, self.each_quantity = quantities, each_quantity(quantities)
         self.error, self.burn_in, self.most, self.clock, self.progress = error, burn_in, most, clock, progress
         self.estimates: dict[str, Estimates] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -103,6 +103,7 @@ class Enough:
     def look(self, draws: Draws) -> None:
         """Work out the errors of all the variables."""
         draws.quantities.update(self.quantities)
+        draws.each_quantity = self.each_quantity
         for name, (fine, coarse) in both(draws).items():
             flat = [None if x is None else np.reshape(x, (*x.shape[:2], -1)) for x in (fine, coarse)]
             assert flat[0] is not None
@@ -167,18 +168,8 @@ def both(draws: Draws) -> Pairs:
         return {name: (np.asarray(x), None) for name, x in fine.items()}
     theta = coarse_theta(draws)
     coarse = {variable_name(path): np.asarray(x) for path, x in jax.tree_util.tree_leaves_with_path(theta)}
-    for function in (draws.posterior.deterministics, _of(draws.quantities)):
-        coarse |= _functions(function, theta)
+    coarse |= draws.functions_of(theta)
     return {name: (np.asarray(x), coarse[name]) for name, x in fine.items()}
-
-
-def _of(quantities: dict[str, Callable[[PyTree], Any]]) -> Callable[[PyTree], dict[str, Any]]:
-    return lambda theta: {name: jax.numpy.asarray(function(theta)) for name, function in quantities.items()}
-
-
-def _functions(function: Callable[[PyTree], dict[str, Any]], theta: PyTree) -> dict[str, np.ndarray]:
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), theta)
-    return of_all_draws(function, theta) if jax.eval_shape(function, one) else {}
 
 
 def _duration(seconds: float) -> str:

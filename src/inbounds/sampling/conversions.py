@@ -13,11 +13,15 @@ import numpy as np
 from inbounds.kernels._base import Kernel
 from inbounds.trees import PyTree
 
-__all__ = ["in_tiles", "of_all_draws", "phi_of", "theta_of"]
+__all__ = ["each_draw", "in_tiles", "of_all_draws", "phi_of", "theta_of"]
 
 TILE_NUMBERS = 2**16  # turned from phi to theta in one call,
 TILE_DRAWS = 16  # or those of so many draws, since a call has a cost of its own,
 MOST_TILE_NUMBERS = 2**22  # but no more than these
+CALL_DRAWS, CALL_NUMBERS = (
+    256,
+    2**24,
+)  # per chain, of which a function of theta is made in one call, and numbers of theta
 AHEAD = 3  # calls that are under way at most, while others wait to be fetched
 
 
@@ -90,14 +94,22 @@ def _padded(some: np.ndarray, place: int, tile: int) -> np.ndarray:
     return whole
 
 
-def of_all_draws(function: Callable[..., Any], theta: PyTree) -> PyTree:
-    """`function` of every draw, in slices of the draw axis so that the device never holds twice the store."""
-    each = jax.jit(jax.vmap(jax.vmap(function)))
-    draws = jax.tree.leaves(theta)[0].shape[1]
-    width = max(1, sum(leaf.size // max(1, draws) for leaf in jax.tree.leaves(theta)))
-    rows = max(1, 2**24 // width)
-    parts = [
-        jax.tree.map(np.asarray, each(jax.tree.map(lambda leaf, i=i: leaf[:, i : i + rows], theta)))
-        for i in range(0, max(1, draws), rows)
-    ]
+def each_draw(function: Callable[[PyTree], Any]) -> Callable[[PyTree], Any]:
+    """A function of theta, compiled for draws of it, axes (chain, draw, ...): what `of_all_draws` takes."""
+    return jax.jit(jax.vmap(jax.vmap(function)))
+
+
+def of_all_draws(each: Callable[[PyTree], Any], theta: PyTree) -> PyTree:
+    """What `each` says of every draw, in calls of one shape: one compilation does for all, and the device never holds twice the store."""
+    leaves = jax.tree.leaves(theta)
+    total = leaves[0].shape[1]
+    if not total:
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(each, theta))
+    size = max(1, min(CALL_DRAWS, CALL_NUMBERS * total // max(1, sum(leaf.size for leaf in leaves))))
+    parts = []
+    for first in range(0, total, size):
+        count = min(size, total - first)
+        places = np.minimum(np.arange(first, first + size), total - 1)  # the last draw again, where there are no more
+        made = each(jax.tree.map(lambda leaf, i=places: np.asarray(leaf[:, i[0] : i[-1] + 1])[:, i - i[0]], theta))
+        parts.append(jax.tree.map(lambda leaf, n=count: np.asarray(leaf)[:, :n], made))
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)

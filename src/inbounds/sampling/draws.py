@@ -17,7 +17,7 @@ from inbounds.display import escape
 from inbounds.kernels._base import Kernel
 from inbounds.sampling import verdict
 from inbounds.sampling.convergence import Convergence, convergence
-from inbounds.sampling.conversions import of_all_draws, theta_of
+from inbounds.sampling.conversions import each_draw, of_all_draws, theta_of
 from inbounds.sampling.summary import Summary, labels, summarise
 from inbounds.sampling.to_arviz import array_names, data_tree
 from inbounds.space import is_constraint
@@ -51,6 +51,7 @@ class Draws:
         certificate: how far each mean, sd and quantile may be off, where `ib.infer` made the draws; None elsewhere. It has `ok`, `reasons`,
             `mean_error`, `sd_error` and `quantile_error` by variable, and `choices`.
         quantities: functions of theta by name; their values are among `variables()`.
+        each_quantity: what makes them, where it has been compiled.
         data_version: of the posterior's data, how often they had been given; None where nobody knows.
         known: of draws that were loaded, what a file says in the place of their model.
 
@@ -76,6 +77,7 @@ class Draws:
     of_steps: list[verdict.Note] = field(default_factory=list, repr=False)
     certificate: Any = field(default=None, repr=False)
     quantities: dict[str, Callable[[PyTree], Any]] = field(default_factory=dict, repr=False)
+    each_quantity: Callable[[PyTree], Any] | None = field(default=None, repr=False)
     data_version: int | None = field(default=None, repr=False)
     known: dict[str, Any] = field(default_factory=dict, repr=False)
     _convergence: dict[str, Convergence] = field(default_factory=dict, repr=False)
@@ -132,35 +134,38 @@ class Draws:
         """Draws of the functions of theta that the posterior names (`numpyro.deterministic`), by name."""
         return self._deterministics
 
+    def functions_of(self, theta: PyTree) -> dict[str, np.ndarray]:
+        """Deterministics and quantities at other draws of theta, by name."""
+        return self._deterministics_of(theta) | self._quantities_of(theta)
+
     @cached_property
     def _deterministics(self) -> dict[str, np.ndarray]:
-        result: dict[str, np.ndarray] = self.known.get("deterministics", {})
-        if self.known:
-            return result
-        named = self.kernel.posterior.deterministics
-        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.theta)
-        if not jax.eval_shape(named, one):
-            return {}
-        result = of_all_draws(named, self.theta)
-        return result
+        known: dict[str, np.ndarray] = self.known.get("deterministics", {})
+        return known if self.known else self._deterministics_of(self.theta)
 
     @cached_property
     def _quantities(self) -> dict[str, np.ndarray]:
-        result: dict[str, np.ndarray] = self.known.get("quantities", {})
+        known: dict[str, np.ndarray] = self.known.get("quantities", {})
+        return known | self._quantities_of(self.theta)
+
+    def _deterministics_of(self, theta: PyTree) -> dict[str, np.ndarray]:
+        posterior = self.kernel.posterior
+        if not jax.eval_shape(posterior.deterministics, _one(theta)):
+            return {}
+        result: dict[str, np.ndarray] = of_all_draws(posterior.compiled.of(_deterministics_of_each, posterior), theta)
+        return result
+
+    def _quantities_of(self, theta: PyTree) -> dict[str, np.ndarray]:
         if not self.quantities:
-            return result
-        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.theta)
+            return {}
         for name, function in self.quantities.items():
-            shape: Any = jax.eval_shape(function, one)
+            shape: Any = jax.eval_shape(function, _one(theta))
             if not isinstance(shape, jax.ShapeDtypeStruct):
                 raise ValueError(
                     f"The quantity {name!r} must return one array or number; got {type(shape).__name__}. Give each part a name of its own."
                 )
-        functions = dict(self.quantities)
-        made: dict[str, np.ndarray] = of_all_draws(
-            lambda theta: {name: jnp.asarray(f(theta)) for name, f in functions.items()}, self.theta
-        )
-        return result | made
+        result: dict[str, np.ndarray] = of_all_draws(self.each_quantity or each_quantity(self.quantities), theta)
+        return result
 
     def flat(self) -> PyTree:
         """Draws of theta with the chains one after the other, as `numpyro.infer.Predictive` takes them."""
@@ -371,6 +376,22 @@ class Draws:
     def _repr_html_(self) -> str:
         body = self.summary()._repr_html_() if self.phi is not None else ""
         return f"<p>{escape(repr(self))}</p>{body}"
+
+
+def each_quantity(quantities: dict[str, Callable[[PyTree], Any]]) -> Callable[[PyTree], Any]:
+    """All of them at once, compiled."""
+    functions = dict(quantities)
+    return each_draw(lambda theta: {name: jnp.asarray(function(theta)) for name, function in functions.items()})
+
+
+def _deterministics_of_each(posterior: Posterior, theta: PyTree) -> dict[str, jax.Array]:
+    result: dict[str, jax.Array] = jax.vmap(jax.vmap(posterior.deterministics))(theta)
+    return result
+
+
+def _one(theta: PyTree) -> PyTree:
+    """The shapes of one draw."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), theta)
 
 
 def _some_numbers(phi: PyTree) -> Iterator[tuple[str, list[str], np.ndarray]]:
