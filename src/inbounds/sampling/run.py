@@ -255,7 +255,10 @@ class Run:
             draws = self._draws(carry, done, began)
             place = self.record.place
             message = f"stopped after {done:,} of {self.num_steps:,} steps. The draws until then are in {place}."
-            raise interrupts.end(stop, message if saver is None else f"{message} {saver.how_to_resume()}", draws)
+            if saver is not None:
+                how = saver.how_to_resume() if self.until is None else "Go on with the same call and resume=True."
+                message = f"{message} {how}"
+            raise interrupts.end(stop, message, draws)
 
     def _first_blocks(self) -> int:
         """One, since nobody knows how long it takes, unless the same program ran before."""
