@@ -174,7 +174,7 @@ def rerun(
     seed: int,
     check: Callable[[], None],
 ) -> dict[str, Any]:
-    """Fresh chains at one step size: a row a chain, and the histogram of the first."""
+    """Fresh chains at one step size: one row per chain, and the histogram of the first."""
     rows, shares, seconds = [], None, 0.0
     for first in range(0, scale.chains, scale.width):
         run_seed = seed_for(seed, "fresh", target.name, method.name, first)

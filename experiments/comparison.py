@@ -68,7 +68,7 @@ class Bench:
     Args:
         posterior: of the model.
         start: of every chain.
-        batch_size: rows a step.
+        batch_size: rows per step.
     """
 
     def __init__(self, posterior: ib.Posterior, start: Any, batch_size: int):

@@ -137,7 +137,7 @@ def run_chains(
     Args:
         kernel: from `Method.kernel`, made once: an equal number of chains then compiles once.
         target: what it samples.
-        step_sizes: one a chain.
+        step_sizes: one per chain.
         draws: kept a chain.
         burn_in: steps before the first of them.
         seed: of the run.

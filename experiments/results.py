@@ -182,7 +182,7 @@ class Results:
         return folder / name
 
     def write_csv(self, name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
-        """A tidy table: one row an observation, one column a variable; a missing number is an empty cell."""
+        """A tidy table: one row per observation, one column per variable; a missing number is an empty cell."""
         rows = [_plain(dict(row)) for row in rows]
         columns = list(dict.fromkeys(key for row in rows for key in row))
         file = self.path / f"{name}.csv"

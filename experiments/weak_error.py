@@ -179,7 +179,7 @@ def _edges(target: Target, count: int = 256) -> np.ndarray:
 
 
 def _statistics(theta: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """A row a chain: mean, second moment, and the share of draws up to each edge; nan for a chain that died."""
+    """One row per chain: mean, second moment, and the share of draws up to each edge; nan for a chain that died."""
     theta = theta.astype(float)
     rows = np.full((len(theta), 2 + len(edges)), np.nan)
     for row, chain in zip(rows, theta, strict=True):

@@ -106,7 +106,7 @@ class GradientEstimator(Protocol):
 GradientFactory = Callable[[Posterior], GradientEstimator]
 
 ROUGH = (
-    1e4  # condition number up to which products with a Hessian in single precision are right to .1% of a posterior sd
+    1e4  # condition number up to which products with a Hessian in single precision are right to 0.1% of a posterior sd
 )
 VARIANCES = ("halves", "successive", "per_example")
 

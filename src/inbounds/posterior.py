@@ -50,8 +50,8 @@ class Posterior:
     3. `gradient` with `supports`: your own unbiased estimate of $\nabla_\theta \log \pi(\theta)$.
 
     Args:
-        priors: a tree of NumPyro distributions, one a variable.
-        log_likelihood: `log_likelihood(theta, batch)`, one log-likelihood term a datum: shape `(batch,)`.
+        priors: a tree of NumPyro distributions, one per variable.
+        log_likelihood: `log_likelihood(theta, batch)`, one log-likelihood value per row: shape `(batch,)`.
         data: a tree of arrays whose leading axis is the datum, a source of minibatches from `inbounds.data`, or None
             for a target without data.
         log_prior: `log_prior(theta)`, a scalar, up to a constant.
@@ -110,7 +110,7 @@ class Posterior:
         self.gradient = gradient
         self.compiled = Compiled()
         self.data = data
-        self.batch_size: int | None = None  # rows a minibatch where `sample` is not told; None: all of them
+        self.batch_size: int | None = None  # rows per minibatch where `sample` is not told; None: all of them
         self.no_minibatches: str | None = None  # why there are none, where there might be
 
     @property
@@ -167,7 +167,7 @@ class Posterior:
         )
 
     def deterministics(self, theta: PyTree) -> dict[str, jax.Array]:
-        """What else has a posterior: named functions of theta. None but in models that declare some."""
+        """Named functions of theta that the model declares (NumPyro's `deterministic`). Most models declare none."""
         return {}
 
     def observed(self) -> dict[str, np.ndarray]:
@@ -178,7 +178,7 @@ class Posterior:
         return {variable_name(path) if path else "data": np.asarray(leaf) for path, leaf in leaves}
 
     def coordinates(self) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-        """(coordinates, dimensions of the variables), each by name, for ArviZ. None but in models that name some."""
+        """(coordinates, dimensions of the variables), each by name, for ArviZ. Both are empty, except for models that name some."""
         return {}, {}
 
     def fingerprint(self) -> dict[str, str | None]:

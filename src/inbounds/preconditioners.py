@@ -81,7 +81,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Conditional:
-    """A diagonal that is a function of theta, in which no variable has a say in its own scale."""
+    """A diagonal that is a function of theta. The scale of a variable may not depend on that variable itself."""
 
     scale: Callable[[PyTree], PyTree]
     adapt_steps: int = 0

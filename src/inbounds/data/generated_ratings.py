@@ -26,7 +26,7 @@ from inbounds.data.ratings import Ratings
 
 FEWEST = 20  # ratings a user, in every MovieLens release
 MOST = 0.65  # of the items, rated by one user
-# Shares of .5, 1, ..., 5 stars: from users of whole stars, and from users of half stars. Mixed 59 : 41 they are MovieLens 10M's
+# Shares of 0.5, 1, ..., 5 stars: from users of whole stars, and from users of half stars. Mixed 59 : 41 they are MovieLens 10M's
 # (counts as published for the 90% of it that a well-known course uses: 85,374 345,679 106,426 711,422 333,010 2,121,240
 # 791,624 2,588,430 526,736 1,390,114).
 HALF_STARS = np.array([0.023, 0.022, 0.029, 0.050, 0.090, 0.128, 0.215, 0.200, 0.143, 0.100])

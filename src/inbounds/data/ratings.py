@@ -256,7 +256,7 @@ def _checked(columns: Columns, duplicates: str) -> Ratings:
 
 
 def _settle(key: np.ndarray, values: np.ndarray, duplicates: str) -> tuple[np.ndarray, np.ndarray]:
-    """One row a pair, in the order of the file: the last rating, or the mean of them all."""
+    """One row per pair, in the order of the file: the last rating, or the mean of them all."""
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     counts = np.diff(starts, append=key.size)

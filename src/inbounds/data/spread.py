@@ -115,7 +115,7 @@ class SpreadRows(Source):
 
     Args:
         data: a tree of arrays, leading axis = datum; where there are several processes, each has its own rows.
-        batch_size: rows a minibatch, over all the devices; None with "all".
+        batch_size: rows per minibatch, over all the devices; None with "all".
         batching: "epochs", "replacement", or "all".
         mesh: with an axis "data".
         shard: pairs of (variable, key of the data): data whose key is k belong to row k of the variable.
@@ -307,7 +307,7 @@ def balanced_numbering(keys: Any, multiple_of: int) -> Numbering:
     equally many data. The numbering serves every number of devices that divides `multiple_of`.
 
     Args:
-        keys: whole numbers from 0, one a datum: the user of each rating.
+        keys: whole numbers from 0, one per row: the user of each rating.
         multiple_of: the most devices that the variable will be divided over.
 
     Returns:

@@ -122,7 +122,7 @@ def _large_block(
 class Steppers:
     """What makes the steps of a large model: kernels of our own where these pay, and XLA elsewhere.
 
-    A step is a function (number, left, state, plan, step size) -> ((state, info), left), where `left` is what it leaves for the next one.
+    A step is a function (number, left, state, plan, step size) -> ((state, info), left). `left` is what one step has prepared for the next.
     The state of a single chain comes without an axis for chains.
     """
 
@@ -135,11 +135,11 @@ class Steppers:
         self.fuses = self.fastest is not None and self.fastest.pays
 
     def in_a_row(self, *arguments: Any) -> tuple[Callable[..., Any], list[Any]]:
-        """A step that is followed by others and reports nothing, and what the first of them is left."""
+        """A step that is followed by others and reports nothing, with what has to be prepared for the first of them."""
         return self._mapped(self.fastest, *arguments) if self.fuses else (partial(self._by_xla, False), [])
 
     def alone(self, report: bool | jax.Array, *arguments: Any) -> tuple[Callable[..., Any], list[Any]]:
-        """A step that nothing is left, nor leaves anything."""
+        """A step by itself: it uses nothing of the step before it, and prepares nothing for the next one."""
         if not self.fuses:
             return partial(self._by_xla, report), []
         return self._mapped(self._kernels(report, in_a_row=False), *arguments)

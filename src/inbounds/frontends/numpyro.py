@@ -2,7 +2,7 @@
 
 The model does its own indexing. Each evaluation runs it with the latents and the plate's indices put in, so whatever it does
 with them (`x[rows]`, `numpyro.subsample`, a lookup in another array) is done as it is written. The log probability of a
-site inside the plate is the likelihood, one term a row; every other site belongs to the prior. NumPyro's own scaling of
+site inside the plate is the likelihood, one term per row; every other site belongs to the prior. NumPyro's own scaling of
 subsampled sites is divided out, because the library scales.
 """
 
@@ -310,7 +310,7 @@ class NumPyroPosterior(Posterior):
         return total
 
     def _terms(self, theta: PyTree, rows: jax.Array) -> jax.Array:
-        """Log density of the sites inside the data plates, one term a row."""
+        """Log density of the sites inside the data plates, one term per row."""
         return sum(self._terms_by_site(theta, rows).values(), jnp.zeros(()))
 
     def _terms_by_site(self, theta: PyTree, rows: jax.Array) -> dict[str, jax.Array]:

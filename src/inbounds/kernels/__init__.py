@@ -1,4 +1,4 @@
-"""How a chain moves: one algorithm a file, the same names in each."""
+"""How a chain moves: one algorithm per file, the same names in each."""
 
 from typing import TYPE_CHECKING
 

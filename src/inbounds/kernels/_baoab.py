@@ -1,4 +1,4 @@
-"""BAOAB: underdamped Langevin dynamics, one gradient a step."""
+"""BAOAB: underdamped Langevin dynamics, one gradient per step."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def baoab(
         noise_correction: subtract $h^2 (1 + c)^2 V / 4$ from the variance $1 - c^2$ of the O step, coordinate by coordinate; as for
             `sgld`. It has room for it where $h V$ is below $2 \gamma$ or so. In a metric the curvature is known to be 1, and $h^2 (1 + c)^2 V
             / (4 - h^2)$ is subtracted: Gaussians are then sampled exactly.
-        preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one, in which no
-            variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
+        preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one (the scale
+            of a variable may not depend on that variable itself), or `ib.preconditioners.rmsprop(adapt_steps)`.
         metric: $c$ and $L$ of $\varphi = c + L z$, such as `ib.metrics.laplace(posterior, center)` makes: the equations above are then
             those of $z$. It excludes a preconditioner.
         temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as

@@ -113,7 +113,9 @@ class Kernel:
     drift_averages_out: bool = (
         False  # whether the mean of its drift is 0 at every step size, as it is where noise is only added
     )
-    restarts: bool = False  # whether `clamped` counts coordinates that left the range of floats, and were put back to their start
+    restarts: bool = (
+        False  # whether `clamped` counts coordinates that left the range of floats, and were put back to their start
+    )
     temperature: Temperature = 1.0  # of the law that is sampled
     estimates_noise: bool = False  # whether it estimates the variance of minibatch gradients, to correct for it
     preconditioner: Preconditioner = NO_PRECONDITIONER

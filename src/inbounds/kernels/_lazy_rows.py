@@ -58,7 +58,7 @@ def lazy_rows(
             variables move at every step, as under `ib.sgld`.
         transforms: $f$, as for `ib.sgld`.
         preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, or a function of theta that makes
-            one, in which no variable has a say in its own scale.
+            one (the scale of a variable may not depend on that variable itself).
         temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as
             those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.
 
@@ -193,7 +193,7 @@ def lazy_rows(
 
 
 def _against(of_rows: jax.Array, table: jax.Array) -> jax.Array:
-    """One number a row, with the axes of a table."""
+    """One number per row, with the axes of a table."""
     return of_rows.reshape(-1, *(1,) * (table.ndim - 1))
 
 

@@ -65,7 +65,7 @@ def sgld(
             bias of first order, too narrow along the long axes of a correlated posterior. True estimates the variance; a
             number, a tree or a function of theta gives that of the theta-gradient, whose coordinates are taken for independent.
         preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a function of theta that
-            makes one, in which no variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
+            makes one (the scale of a variable may not depend on that variable itself), or `ib.preconditioners.rmsprop(adapt_steps)`.
         metric: $c$ and $L$ of $\varphi = c + L z$, such as `ib.metrics.laplace(posterior, center)` makes: the equations above are then
             those of $z$. It excludes a preconditioner.
         temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as

@@ -54,7 +54,7 @@ def sgnht(
     $$d\varphi = v\, dt, \quad dv = \hat G(\varphi)\, dt - \xi v\, dt + \sqrt{2 \gamma T}\, dW, \quad
       d\xi = \frac{1}{\mu} \left( \frac{v^T v}{n} - T \right) dt$$
 
-    with $h = \sqrt{2 \epsilon}$, split as B A D O D A B (Leimkuhler and Shang 2016), one gradient a step. The friction $\xi$
+    with $h = \sqrt{2 \epsilon}$, split as B A D O D A B (Leimkuhler and Shang 2016), one gradient per step. The friction $\xi$
     grows until the kinetic energy is right, and so absorbs gradient noise whose variance is constant, without knowing it.
     Targets $p(\theta) \propto \exp(-U(\theta) / T)$. The thermostat is the noise correction here, so there is no option for
     one: noise that varies with $\varphi$ (it does near a bound, as $f'^2$) is absorbed on average only.
@@ -64,8 +64,8 @@ def sgnht(
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         friction: $\gamma$, where the thermostat starts, and the strength of the injected noise.
         thermal_mass: $\mu$: how slowly the thermostat answers.
-        preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one, in which no
-            variable has a say in its own scale, or `ib.preconditioners.rmsprop(adapt_steps)`.
+        preconditioner: $M$, the inverse mass: None, a tree of positive scales, a function of theta that makes one (the scale
+            of a variable may not depend on that variable itself), or `ib.preconditioners.rmsprop(adapt_steps)`.
         metric: refused: the one thermostat cools every coordinate alike, and in a metric their noise differs.
         temperature: $T$; 1 samples the posterior. A number, an array of one number per chain, or a function of the step number such as
             those of `ib.schedules`. What is not a number is part of the state of each chain, where it may be traced and exchanged.

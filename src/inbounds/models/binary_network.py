@@ -300,7 +300,7 @@ class BinaryNetwork(Estimator):
         epochs: passes over the data; data of few rows are passed over several times in one, until it has 50 steps.
         burn_in: share of the epochs whose networks are not kept.
         networks_per_epoch: binary networks taken from each epoch.
-        batch_size: rows a minibatch.
+        batch_size: rows per minibatch.
         num_chains: independent samplers side by side; their networks predict together.
         logit_scale: how sure a network may be; weights cannot grow, so it is fixed.
         intercept: give every layer three constant inputs, whose signs add up to one of eight thresholds.

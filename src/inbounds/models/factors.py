@@ -304,7 +304,7 @@ class FactorModel:
         $M = 1 / (f'(\varphi_0)^2 (n_u I_r + \text{prior's curvature}))$, with $n_u$ the ratings of the row, $I_r$ the information of one
         rating on the factor, and $\varphi_0$ the proxy of the prior mean. Without offsets $I$ is that at the scale of the prior, the same
         for every factor, and the scales are arrays. With offsets it is that of the coupling as it stands, and they are a
-        function of theta, in which no variable has a say in its own scale.
+        function of theta. The scale of a variable does not depend on that variable itself.
 
         `few_rows` is for kernels that read few of the rows at a step (`ib.lazy_rows`), and changes nothing but the time that it takes.
         """

@@ -1,4 +1,4 @@
-"""What a rating model has to beat: the global mean, and one offset a user and an item.
+"""What a rating model has to beat: the global mean, and one offset per user and per item.
 
 baseline = UserItemBias.fit(train)
 baseline.rmse(test)

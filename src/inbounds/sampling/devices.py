@@ -180,7 +180,7 @@ class Layout:
 
         Args:
             posterior: what is sampled; where there are several processes, its data are those of this one.
-            batch_size: rows a minibatch over all the devices; None takes all the data.
+            batch_size: rows per minibatch over all the devices; None takes all the data.
             batching: "epochs" or "replacement".
             theta: the start of one chain, for the sizes of the divided variables.
         """

@@ -52,12 +52,12 @@ def sample(
 
     Args:
         kernel: how the chains move, for example `ib.sgld(posterior)`.
-        step_size: a number, one number a chain (an array of `num_chains`), or a function of the step number, such as those
+        step_size: a number, one number per chain (an array of `num_chains`), or a function of the step number, such as those
             in `ib.schedules` and Optax's.
         num_steps: steps of each chain, burn-in included.
         burn_in: first steps whose draws are not kept.
         thin: keep every `thin`-th step; of sweeps, the end of every `thin`-th sweep.
-        batch_size: rows a minibatch; None takes what the posterior says (a NumPyro model's `subsample_size`), or all the data.
+        batch_size: rows per minibatch; None takes what the posterior says (a NumPyro model's `subsample_size`), or all the data.
         num_chains: independent chains, run side by side.
         seed: a whole number; the same seed gives the same draws, however the run is cut into chunks.
         init: a start for all the chains, a tree with a leading axis of `num_chains`, a function of a random key, or
