@@ -100,6 +100,15 @@ def test_auto_takes_what_is_expected_to_be_there_first_and_says_why(full, miniba
 # What it takes.
 
 
+def test_trajectories_come_first_where_minibatches_would_need_all_the_data(monkeypatch):
+    monkeypatch.setattr(choose, "_expected_seconds", lambda *_: (2.0, 1.0))
+    few = ib.Posterior(spending().priors, spending().log_likelihood, spending().data[:100])
+    draws = ib.infer(few, error=0.15, progress=False)
+    assert draws.certificate.ok
+    assert draws.certificate.method == "full"
+    assert "all the data in each step" in draws.certificate.choices["method"]
+
+
 def test_a_numpyro_model_goes_in_as_it_is(modelled):
     draws, x, y = modelled
     covariance = np.linalg.inv(x.T.astype(float) @ x / 0.25 + np.eye(2) / 100)

@@ -17,7 +17,7 @@ from inbounds import trees
 from inbounds.arguments import nearest, whole_number
 from inbounds.frontends import posterior_of
 from inbounds.inference.certificate import Certificate
-from inbounds.inference.choose import Found, choose, choose_again, look_around, plans
+from inbounds.inference.choose import Found, choose, choose_again, look_around, plans, trajectories_first
 from inbounds.inference.clock import Clock
 from inbounds.inference.doubts import Doubt, doubts
 from inbounds.inference.heights import Heights
@@ -83,7 +83,7 @@ def infer(
     together, is within `error` posterior sds, or when `seconds` are over.
 
     Args:
-        model: an `ib.Posterior`, or a model of NumPyro, which is called with `args`, `kwargs` and `model_kwargs`.
+        model: an `ib.Posterior`, a model of PyMC or bambi, or one of NumPyro, which is called with `args`, `kwargs` and `model_kwargs`.
         error: tolerance, in posterior sds.
         seconds: most time, compilation included; None: as long as it takes.
         method: "minibatch", "full" (exact gradients and the no-U-turn sampler), or "auto": the one that is expected to be there first.
@@ -136,6 +136,9 @@ def infer(
     while True:
         if journal.setup is None:
             setup = choose(posterior, space, journal.found, journal.plans[journal.plan], num_chains, seed, clock)
+            if setup.whole and journal.plan == 0 and journal.plans != (better := trajectories_first(journal.plans)):
+                journal.plans = better
+                setup = choose(posterior, space, journal.found, journal.plans[0], num_chains, seed, clock)
             apart = bool(journal.found.elsewhere.rivals)
             try:
                 with clock.part("windows"):

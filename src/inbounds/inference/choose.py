@@ -25,7 +25,7 @@ from inbounds.precision import in_double
 from inbounds.space import Space
 from inbounds.trees import PyTree
 
-__all__ = ["Found", "Plan", "choose", "choose_again", "look_around", "plans"]
+__all__ = ["Found", "Plan", "choose", "choose_again", "look_around", "plans", "trajectories_first"]
 
 COARSE_STEP = 0.5  # of chains in a round posterior
 TOLERATED_NOISE = 0.05  # variance of a fine step's gradient noise over that of the injected noise
@@ -108,6 +108,15 @@ def plans(posterior: Posterior, found: Found, method: str, num_chains: int) -> l
         return [Plan("full", words)]
     after = f"minibatches came first, and their answer could not be certified; trajectories are expected to take {full:.2g} s."
     return [Plan("minibatch", words)] + [Plan("full", after)] * (full <= AFFORDABLE)
+
+
+def trajectories_first(plans: list[Plan]) -> list[Plan]:
+    """The same where minibatches turned out to need all the data in each step: then trajectories go further with them."""
+    first, *others = plans
+    if first.method == "full" or not others:
+        return plans
+    why = "minibatches would need all the data in each step."
+    return [Plan("full", why), Plan("minibatch", "trajectories came first, and their answer could not be certified.")]
 
 
 def _expected_seconds(posterior: Posterior, mode: Mode, num_chains: int) -> tuple[float, float]:
