@@ -82,10 +82,9 @@ class Enough:
         reached = self.reached()
         self.course.append((self.clock.elapsed(), draws.num_draws, reached))
         self._say(draws, reached)
-        biased = max(
-            (float(np.max(np.maximum(e.mean_bias, e.sd_bias) - 2 * e.noise_of_bias, initial=0)) for e in self._all()),
-            default=0.0,
-        )
+        with np.errstate(invalid="ignore"):  # both are infinite where a draw is not finite
+            excess = [np.maximum(e.mean_bias, e.sd_bias) - 2 * e.noise_of_bias for e in self._all()]
+        biased = max((float(np.max(one, initial=0)) for one in excess), default=0.0)
         if self.apart():
             self.why = "chains"
         elif not np.isfinite(reached):
