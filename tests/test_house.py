@@ -16,8 +16,8 @@ ORDER = (
     "contents", "files", "posterior", "exact", "frontends", "preconditioners", "gradients", "metrics", "kernels", "sampling", "inference",
     "diagnostics", "models", "tuning", "testing", "", "cli",
 )  # fmt: skip
-# Imported where a function needs it. The notes at the end of a run go by the doctor's formula; draws from a file bring their certificate.
-LATER = {("sampling.probe", "diagnostics.prediction"), ("sampling.saved", "inference.certificate")}
+# Imported where a function needs it: draws from a file bring their certificate.
+LATER = {("sampling.saved", "inference.certificate")}
 
 
 def name_of(file):

@@ -18,7 +18,7 @@ import numpyro.distributions as dist
 from scipy.linalg import eigh
 
 import inbounds as ib
-from inbounds.diagnostics.prediction import UnstableError, predict
+from inbounds.kernels.prediction import UnstableError, predict
 from inbounds.sampling.convergence import ess_of_means
 
 METRICS = ("none", "diagonal", "low rank", "dense")

@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 import inbounds as ib
-from inbounds.diagnostics.prediction import predict
+from inbounds.kernels.prediction import predict
 
 SIZES = (2, 10, 100)
 ROWS = 2_000

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
-from inbounds.diagnostics.prediction import predict
+from inbounds.kernels.prediction import predict
 
 # Short on purpose: what these runs are worth is looked at elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")

@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import eigh
 
 import inbounds as ib
-from inbounds.diagnostics.prediction import as_corrected, beyond_chance, predict
+from inbounds.kernels.prediction import as_corrected, beyond_chance, predict
 
 SIZE, ROWS, BATCH = 140, 4_000, 20
 

@@ -5,8 +5,8 @@ import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
-from inbounds.diagnostics.prediction import stationary_covariance
 from inbounds.diagnostics.weak_error import fitted_slope
+from inbounds.kernels.prediction import stationary_covariance
 
 TOY = ib.Posterior({"x": dist.Normal(0.0, 1.0).expand([2])}, lambda theta, batch: 0.0 * batch, np.zeros(4, np.float32))
 # (dimensions, correlation, how the covariance of the gradient's noise is to the Hessian)

@@ -2,7 +2,7 @@ r"""The doctor's step sizes: what a kernel would make of the posterior, by its o
 
 At the centre, and at a few points around it where the posterior's mass is, the Hessian $H$ of $-\log \pi$ is measured, and the covariance
 $V$ of the minibatch gradient, of which the largest counts. Each kernel says what it makes of a Gaussian with these two
-(`inbounds.diagnostics.prediction`), friction, noise correction, metric and preconditioner included. The range ends where the sd of some
+(`inbounds.kernels.prediction`), friction, noise correction, metric and preconditioner included. The range ends where the sd of some
 linear function of the proxy is wrong by 5%, or by 2.5% for a kernel that corrects for gradient noise, and starts a factor of ten below.
 """
 
@@ -24,9 +24,9 @@ from inbounds.data.arrays import is_stream
 from inbounds.diagnostics._check_center import Center
 from inbounds.diagnostics._check_patient import Patient
 from inbounds.diagnostics._check_report import Finding
-from inbounds.diagnostics.prediction import UnstableError, as_corrected, beyond_chance, predict
 from inbounds.inference.mode import Surface
 from inbounds.kernels import Kernel
+from inbounds.kernels.prediction import UnstableError, as_corrected, beyond_chance, predict
 from inbounds.preconditioners import OneStepLate, RMSprop
 
 __all__ = ["Steps", "look_at_steps"]

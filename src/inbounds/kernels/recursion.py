@@ -5,7 +5,7 @@ every kernel that moves the proxy is linear in its state $s$:
 
 $$s' = A s + \zeta, \quad \zeta \sim N(0, Q), \qquad \varphi = C s$$
 
-Each kernel writes its own $A$, $Q$ and $C$ beside its update; `inbounds.diagnostics.prediction` says what follows from them.
+Each kernel writes its own $A$, $Q$ and $C$ beside its update; `inbounds.kernels.prediction` says what follows from them.
 """
 
 from __future__ import annotations

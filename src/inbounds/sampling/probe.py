@@ -2,7 +2,7 @@
 
 A few draws, and a handful of minibatches at each, through the run's own estimator, give the Hessian $H$ of $-\\log \\pi$ of the proxy,
 averaged, by differences of gradients, and the covariance $V$ of the minibatch gradient. What the kernel makes of a Gaussian with these two
-is predicted (`diagnostics.prediction`) and compared with what it should be, whatever the correction.
+is predicted (`kernels.prediction`) and compared with what it should be, whatever the correction.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def _flat(tree: PyTree) -> jax.Array:
 
 
 def _judged(program: Program, names: list[str], found: Local, step_size: float, linear: Linear | None) -> list[Note]:
-    from inbounds.diagnostics.prediction import UnstableError, predict
+    from inbounds.kernels.prediction import UnstableError, predict
 
     kernel = program.kernel
     hessian = found.hessian
@@ -357,7 +357,7 @@ def _along_the_longest_axes(program: Program, feed: Any, keys: Keys, draws: Draw
 
     Along an axis in which the posterior is flat there is little noise, if it is correlated as the posterior is.
     """
-    from inbounds.diagnostics.prediction import UnstableError, as_corrected, beyond_chance, predict
+    from inbounds.kernels.prediction import UnstableError, as_corrected, beyond_chance, predict
 
     kernel = program.kernel
     if "clamped" not in kernel.reports or kernel.options.get("metric") is not None:

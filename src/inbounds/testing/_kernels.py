@@ -13,8 +13,8 @@ import numpyro.distributions as dist
 from scipy import special
 
 from inbounds import trees
-from inbounds.diagnostics.prediction import predict
 from inbounds.kernels._base import NO_PRECONDITIONER, Kernel
+from inbounds.kernels.prediction import predict
 from inbounds.posterior import Posterior
 from inbounds.sampling import sample
 from inbounds.sampling.draws import Draws

@@ -8,7 +8,7 @@ import pytest
 from numpyro.distributions import constraints
 
 import inbounds as ib
-from inbounds.diagnostics.prediction import UnstableError, predict
+from inbounds.kernels.prediction import UnstableError, predict
 
 # Two problems side by side: three correlated coordinates whose noise is as correlated, and two whose noise is skewed against them.
 FIRST = np.array([[4.0, -2.4, 1.0], [-2.4, 3.0, -1.5], [1.0, -1.5, 2.0]])
