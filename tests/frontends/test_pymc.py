@@ -19,6 +19,7 @@ from pytensor.graph.op import Op
 
 import inbounds as ib
 from inbounds.frontends import posterior_of
+from inbounds.frontends._pymc_graphs import JaxFunction
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning"),  # short on purpose
@@ -339,7 +340,7 @@ def test_a_model_that_cannot_be_sampled_is_refused_by_name_with_what_can_be_done
         ib.from_pymc(model)
 
 
-def test_an_order_and_a_known_support_by_a_transform_are_not_refused():
+def test_an_order_and_a_known_support_by_a_transform_are_not_refused_and_the_gradient_is_that_of_the_density(float64):
     with pm.Model() as model:
         means = pm.Normal("means", 0, 1, shape=2, initval=[0.0, 1.0], transform=transforms.ordered)
         share = pm.LogitNormal("share", transform=transforms.logodds)
@@ -347,6 +348,23 @@ def test_an_order_and_a_known_support_by_a_transform_are_not_refused():
     posterior = ib.from_pymc(model)
     assert dict(posterior.variables()).keys() == {"means", "share"}
     assert posterior.num_data == N
+    theta, width = posterior.start(jax.random.key(0)), 1e-5
+    density = jax.jit(posterior.log_density)
+    slope = jax.grad(density)(theta)
+    for name, move in (("share", width), ("means", np.array([width, 0.0])), ("means", np.array([0.0, width]))):
+        rise = density(theta | {name: theta[name] + move}) - density(theta | {name: theta[name] - move})
+        np.testing.assert_allclose(np.sum(slope[name] * move) * 2, rise, rtol=1e-6)
+
+
+def test_the_gradient_of_a_maximum_is_left_out_where_it_cancels_and_nowhere_else(float64):
+    x = pt.vector("x", shape=(3,))
+    shift = pt.switch(pt.isinf(pt.max(x)), 0.0, pt.max(x))
+    outputs = {"cancels": pt.log(pt.sum(pt.exp(x))), "counts": pt.sum(pt.exp(x - shift)) + shift}
+    given = jnp.array([0.3, 1.5, -0.2])
+    for name, graph in outputs.items():
+        function = JaxFunction({"x": x}, {name: graph})
+        text = str(jax.make_jaxpr(lambda x, f=function, n=name: f({"x": x})[n])(given))
+        assert ("stop_gradient" in text) == (name == "cancels")
 
 
 @pytest.mark.parametrize(("door", "wanted"), [(ib.from_pymc, "pm.Model"), (ib.from_bambi, "bambi.Model")])

@@ -58,6 +58,7 @@ class JaxFunction:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _rewriter().rewrite(self._graph)
+        self._graph = _without_slopes_of_maxima(self._graph)
         self._functions: dict[tuple[bool, int | None], Callable[..., Any]] = {}
 
     def __call__(self, values: Mapping[Any, Any]) -> dict[str, jax.Array]:
@@ -216,11 +217,50 @@ def _jax_of_pytensor() -> Callable[..., Any]:
     reader = threading.Thread(target=lambda: before.append(_is_double()))
     reader.start()  # in a thread of its own: here the precision may be another one for a while
     reader.join()
+    from pytensor.gradient import DisconnectedGrad
     from pytensor.link.jax.dispatch import jax_funcify
 
     jax.config.update("jax_enable_x64", before[0])
+    # PyTensor's own conversion lets the gradient through.
+    jax_funcify.register(DisconnectedGrad)(lambda op, **_: jax.lax.stop_gradient)
     compiler: Callable[..., Any] = jax_funcify
     return compiler
+
+
+def _without_slopes_of_maxima(graph: Any) -> Any:
+    """The graph without the gradient of what PyTensor takes away before it exponentiates: in log(sum(exp(x - m))) + m that of m cancels."""
+    from pytensor.gradient import disconnected_grad
+    from pytensor.graph.fg import FunctionGraph
+
+    shifts = [node.outputs[0] for node in graph.apply_nodes if _kind(node) == "Switch"]
+    held = {shift: disconnected_grad(shift) for shift in shifts if _cancels(graph, shift)}
+    return FunctionGraph(graph.inputs, with_inputs(graph.outputs, held), clone=True) if held else graph
+
+
+def _cancels(graph: Any, shift: Any) -> bool:
+    """Whether log(sum(exp(x - m))) + m is all that reads m."""
+    ways = [_way_to_a_sum(graph, node) for node, _ in graph.clients[shift]]
+    kinds = sorted(kinds for kinds, _ in ways)
+    taken_away = [node.inputs[1] is shift for node, _ in graph.clients[shift] if _kind(node) == "Sub"]
+    return kinds == [(), ("Sub", "Exp", "Sum", "Log")] and taken_away == [True] and len({end for _, end in ways}) == 1
+
+
+def _way_to_a_sum(graph: Any, node: Any) -> tuple[tuple[str, ...], Any]:
+    """The operations from here to where something is added, as long as each is read by one other; axes that move do not count."""
+    kinds: list[str] = []
+    while _kind(node) != "Add":
+        kinds += [_kind(node)] if _kind(node) != "DimShuffle" else []
+        readers = [reader for out in node.outputs for reader, _ in graph.clients[out]]
+        if len(readers) != 1:
+            return ("no way",), node
+        (node,) = readers
+    return tuple(kinds), node
+
+
+def _kind(node: Any) -> str:
+    from pytensor.tensor.elemwise import Elemwise
+
+    return type(node.op.scalar_op if isinstance(node.op, Elemwise) else node.op).__name__
 
 
 def _with_lengths(node: Any, given: list[Any]) -> list[Any]:

@@ -96,10 +96,13 @@ def _cut(model: PyMCModel, factor: Factor, points: list[Theta], expected: list[n
     arrays = {key: array for key, array in arrays_in([factor.graph]).items() if length in array.values.shape}
     if length < 2 or not arrays:
         return f"{factor.name!r} has no rows of data"
-    # Row numbers may be data, such as a time, or the way to look something up in each row; then their cut has numbers of its own.
+    # What is the same in all rows needs no column. Row numbers may be data, such as a time, or the way to look something up in each row; then
+    # their cut has numbers of its own.
+    varying = {key: array for key, array in arrays.items() if not _is_the_same_in_all_rows(array.values, length)}
     data = {key: array for key, array in arrays.items() if not _are_row_numbers(array.values)}
+    tries = [some for some in (varying, arrays, data) if some]
     problem = ""
-    for some in [arrays, data] if 0 < len(data) < len(arrays) else [arrays]:
+    for some in (some for place, some in enumerate(tries) if some not in tries[:place]):
         try:
             cut = _compiled(model, factor, some, length)
             own = _with_rows_of_their_own(cut, some, points[0])
@@ -162,6 +165,11 @@ def _with_rows_of_their_own(cut: Cut, arrays: dict[Key, Array], theta: Theta) ->
 
 def _are_row_numbers(values: np.ndarray) -> bool:
     return values.dtype.kind in "iu" and np.array_equal(values.ravel(), np.arange(values.size))
+
+
+def _is_the_same_in_all_rows(values: np.ndarray, length: int) -> bool:
+    rows = np.moveaxis(values, values.shape.index(length), 0)
+    return bool((rows == rows[:1]).all())
 
 
 def _adds_up(cut: Cut, arrays: dict[Key, Array], points: list[Theta], expected: list[np.ndarray]) -> bool:
