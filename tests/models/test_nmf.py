@@ -177,8 +177,8 @@ def test_what_is_typical_is_not_the_mean_of_what_is_popular():
     assert typical_mean(table, levels_of(table)) == pytest.approx(30, abs=0.2)
 
 
-def test_the_bare_estimator_beats_one_offset_per_user_and_item():
-    """Five ratings per user: few tables hold less."""
+def test_the_bare_estimator_keeps_up_with_one_offset_per_user_and_item_on_a_tiny_table():
+    """Four ratings per user to fit. On other tables of this kind it is up to 0.01 behind: a tenth of the ratings is held out."""
     train, test, _ = generate_ratings(1_500, 400, 7_500, seed=1).split((0.8, 0.2, 0.0), 0)
     model = ib.models.BayesianNMF(rank=10, progress=False).fit(train)
     assert -model.score(test) < UserItemBias.fit(train).rmse(test)
