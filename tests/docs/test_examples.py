@@ -19,6 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 NAMES = ["gamma_regression", "hierarchical", "inclusion", "logistic_regression", "mixture"]
+OF_PYMC = sorted(file.stem for file in EXAMPLES.glob("pymc_*.json"))
 
 
 def test_a_worked_model_runs_as_a_script_and_makes_its_picture(tmp_path):
@@ -75,7 +76,7 @@ def test_replica_exchange_finds_the_weight_of_a_mode_that_a_chain_alone_never_le
     assert found["rounds in which the coldest chain is another"] > 0.2
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *OF_PYMC])
 def test_the_results_kept_with_the_examples_are_within_what_is_promised(name):
     result = json.loads((EXAMPLES / f"{name}.json").read_text())
     assert result["largest_error_of_a_mean_in_sds"] < 0.05
