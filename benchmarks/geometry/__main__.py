@@ -6,7 +6,7 @@
 
 The first says how many gradients an effective draw takes in each metric with each gradient (`conditions.py`; half an hour on two cores), the
 second how much longer a step is in a dense metric (`steps.py`; alone on the machine). `--pages` measures nothing: it draws the picture and
-writes the tables of docs/geometry.md.
+writes the tables of docs/results/geometry/README.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The picture and the tables of docs/geometry.md, from results that were measured before."""
+"""The picture and the tables of docs/results/geometry/README.md, from results that were measured before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Found = list[dict[str, Any]]
 
 def write(found: dict[str, Any]) -> None:
     """All of it; a table without results stays as it is."""
-    page = DOCS / "geometry.md"
+    page = DOCS / "results" / "geometry" / "README.md"
     text = page.read_text(encoding="utf-8")
     for name, part, make in (
         ("metrics", "conditions", metrics),

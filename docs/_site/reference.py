@@ -51,6 +51,8 @@ CONSTANTS = {
     "DARK": "The theme for pictures on a dark page.",
     "LIGHT": "The theme for pictures on a light page.",
     "SCHEMES": "The schemes whose stationary law is known exactly, by name.",
+    "Schedule": "What a schedule is: a function of the number of the step that returns a step size.",
+    "StepSize": "What a kernel takes for a step size: a number, one number per chain, or a schedule.",
 }
 
 
@@ -121,9 +123,14 @@ def listing(qualified: str, names: dict[str, Any], folder: str) -> list[str]:
     return [*table, ".. toctree::", "   :hidden:", "", *(f"   {folder}{qualified}.{name}" for name in names), ""]
 
 
+def is_constant(name: str, value: Any) -> bool:
+    """Numbers, tables and types of arguments: what has no docstring of its own."""
+    return name in CONSTANTS or not callable(value)
+
+
 def first_sentence(name: str, value: Any) -> str:
     """What the first paragraph of a docstring says, up to its first full stop."""
-    if not (inspect.isclass(value) or callable(value)):
+    if is_constant(name, value):
         if name not in CONSTANTS:
             LOG.warning("%s has no words in CONSTANTS", name, type="reference", subtype="docstring")
         return CONSTANTS.get(name, "")
@@ -141,10 +148,10 @@ def write_name(folder: Path, qualified: str, name: str, value: Any) -> Path:
         lines += [f".. autoclass:: {name}", "   :members:", "   :special-members: __call__"]
         if issubclass(value, BaseException):
             lines = lines[:-2]
-    elif callable(value):
-        lines += [f".. autofunction:: {name}"]
-    else:
+    elif is_constant(name, value):
         lines += [f".. py:data:: {name}", "", f"   {CONSTANTS.get(name, '')}"]
+    else:
+        lines += [f".. autofunction:: {name}"]
     return put(folder / "names" / f"{full}.rst", lines)
 
 
