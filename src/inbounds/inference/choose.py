@@ -197,6 +197,10 @@ def _begin(
     metric = Dense(phi, np.eye(size), np.eye(size))
     keys = jax.random.split(jax.random.key(seed), num_chains)
     starts = [jax.tree.map(np.asarray, posterior.start(key)) for key in keys]
+    if posterior.prior_draws(keys[0], 1) is None:  # then all starts are one point
+        surface = Surface(posterior, space, theta)
+        placed = surface.starts_of(flat(phi) + DISPERSED * generator.normal(size=(num_chains, size)))
+        starts = [jax.tree.map(lambda leaf, i=i: leaf[i], placed) for i in range(num_chains)]
     why = "there is no density to search for it" if mode is None else mode.reason
     choices = {
         "start": f"chains start near the middle of the prior. There is no mode to start at: {why}.",

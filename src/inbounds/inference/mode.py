@@ -37,6 +37,7 @@ NEARBY = (
 FIRST_ROWS = 4_096  # of a part of the data, at least,
 ROWS_PER_NUMBER = 50  # and for each dimension
 GROWTH = 100  # rows of one part over those of the part before
+SADDLE = 1e-8  # of the largest curvature, below minus which a direction goes downhill
 MOST_STEPS = 300  # on one part of the data, or on all of them
 POINTS_AT_ONCE = 16  # whose values are made side by side,
 POINTS = 48  # and by one call
@@ -418,6 +419,8 @@ def _within(values: np.ndarray, slope: np.ndarray, radius: float) -> tuple[np.nd
             middle = (low + high) / 2
             low, high = (middle, high) if np.linalg.norm(step_of(middle)) > radius else (low, middle)
         step = step_of(high)
+    elif values[0] < -SADDLE * float(np.abs(values).max()):  # no slope leads away from a saddle, but its curvature does
+        step[0] += math.copysign(math.sqrt(radius**2 - float(step @ step)), -slope[0])
     return step, float(-(slope @ step + values @ step**2 / 2))
 
 
