@@ -121,3 +121,18 @@ def test_the_two_chains_go_the_same_way(regression):
     fine, coarse = draws.phi["a"], draws.stats["coarse"][..., 0]
     assert np.std(fine - coarse) < 0.4 * np.std(fine)  # of chains on their own it would be the square root of two
     assert jax.tree.leaves(draws.phi)[0].shape == coarse.shape
+
+
+def test_a_certificate_is_shown_as_sentences_and_escaped_in_a_notebook():
+    numbers = {"a<b": np.zeros(1)}
+    shown = ib.Certificate(
+        ok=False, reasons=["the <chains> disagree"], error=0.05, reached=0.2, choices={"start": "a<b"},
+        mean=numbers, sd=numbers, quantiles=numbers, mean_error=numbers, sd_error=numbers, quantile_error=numbers, bias=numbers,
+    )  # fmt: skip
+    head = "NOT certified: twice the largest total error is 0.2 posterior sds, of 0.05 asked for."
+    assert repr(shown) == f"<{head}>"
+    assert str(shown).splitlines() == [head, "- the <chains> disagree", "Start: a<b"]
+    page = shown._repr_html_()
+    assert "the &lt;chains&gt; disagree" in page
+    assert "a&lt;b" in page
+    assert "<chains>" not in page

@@ -8,6 +8,7 @@ first order, twice the stated error would still cover it.
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ FEWEST_IN_TAIL = 20  # draws, for its index
 BLOCK_NUMBERS = 2**21  # of draws that are looked at together
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """Whether an answer may be believed, and how far each of its numbers may be off.
 
@@ -63,11 +64,23 @@ class Certificate:
     course: list[tuple[float, int, float]] = field(default_factory=list)
 
     def __str__(self) -> str:
+        return "\n".join([self._head(), *(f"- {reason}" for reason in self.reasons), self.paragraph()])
+
+    def __repr__(self) -> str:
+        return f"<{self._head()}>"
+
+    def _repr_html_(self) -> str:
+        reasons = "".join(f"<li>{html.escape(reason)}</li>" for reason in self.reasons)
+        choices = "".join(
+            f'<tr><th>{html.escape(name)}</th><td style="text-align: left">{html.escape(why)}</td></tr>'
+            for name, why in self.choices.items()
+        )
+        return f"<p>{html.escape(self._head())}</p>{reasons and f'<ul>{reasons}</ul>'}<table><tbody>{choices}</tbody></table>"
+
+    def _head(self) -> str:
         head = "Certified" if self.ok else "NOT certified"
         reached = f"{self.reached:.2g}" if np.isfinite(self.reached) else "not known"
-        lines = [f"{head}: twice the largest total error is {reached} posterior sds, of {self.error:g} asked for."]
-        lines += [f"- {reason}" for reason in self.reasons]
-        return " ".join([*lines[:1]]) + "".join(f"\n{line}" for line in lines[1:]) + "\n" + self.paragraph()
+        return f"{head}: twice the largest total error is {reached} posterior sds, of {self.error:g} asked for."
 
     def paragraph(self) -> str:
         """What was chosen, and why, as text."""
