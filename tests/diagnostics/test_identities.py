@@ -41,6 +41,17 @@ def test_the_excess_of_the_second_identity_is_that_of_the_exact_stationary_law(r
     assert found.bias[0] > 2 * found.virial_error[0]
 
 
+def test_draws_of_a_kernel_in_a_metric_are_looked_at_in_the_proxy():
+    """Euler in white coordinates has the variance 1 / (1 - step / 2) along all of them, hence this excess in phi."""
+    posterior = ib.Posterior({"x": dist.MultivariateNormal(jnp.array([1.0, 2.0]), jnp.array([[1.0, 0.9], [0.9, 1.0]]))})
+    kernel = ib.sgld(posterior, metric=ib.metrics.laplace(posterior, {"x": jnp.array([1.0, 2.0])}))
+    draws = ib.sample(kernel, STEP, 4_000, burn_in=100, num_chains=8, progress=False)
+    found = ib.diagnostics.identities(draws, most=8_000)
+    assert np.abs(found.drift_z).max() < 4
+    np.testing.assert_allclose(found.virial, 1 / (1 - STEP / 2), atol=0.08)
+    assert ib.diagnostics.stein_discrepancy(draws, most=200, bootstraps=100).num_draws == 200
+
+
 def test_a_chain_that_has_not_settled_is_found_out():
     posterior = ib.Posterior({"x": dist.Normal(0.0, 1.0).expand([2])})
     draws = ib.sample(ib.sgld(posterior), 1e-3, 400, num_chains=4, init={"x": np.array([4.0, 0.0])}, progress=False)

@@ -182,7 +182,7 @@ def proxy_scores(draws: Any, *, batch_size: int | None = None, most: int = 2_000
     thin = max(1, math.ceil(draws.num_chains * draws.num_draws / most))
     theta = jax.tree.map(lambda leaf: leaf[:, ::thin], draws.theta)
     space = proxy_space(kernel)
-    phi = jax.tree.map(lambda leaf: leaf[:, ::thin], draws.phi) if space is kernel.space else None
+    phi = jax.tree.map(lambda leaf: leaf[:, ::thin], draws.phi) if moves_proxy(kernel) else None
     size = posterior.batch_size if batch_size is None else batch_size
     batching = "epochs" if size in (None, posterior.num_data) else "replacement"  # all the rows, once each
     source = source_for(at_hand(posterior.data, max(200_000, size or 0)), size, batching)
@@ -214,9 +214,13 @@ def proxy_scores(draws: Any, *, batch_size: int | None = None, most: int = 2_000
 
 
 def proxy_space(kernel: Any) -> Space:
-    """The space of the proxy that moves; of the default transforms, for kernels that move theta itself."""
-    on_proxy = kernel.constrain == kernel.space.constrain
-    return kernel.space if on_proxy else Space.of(kernel.posterior.supports)
+    """The space of the proxy that moves, whatever the metric; of the default transforms, for kernels that move theta itself."""
+    return kernel.space.of_proxy if moves_proxy(kernel) else Space.of(kernel.posterior.supports)
+
+
+def moves_proxy(kernel: Any) -> bool:
+    """Whether the kernel moves the proxy, and not theta itself."""
+    return bool(kernel.constrain == kernel.space.constrain)
 
 
 def standard_error(x: np.ndarray) -> np.ndarray:
