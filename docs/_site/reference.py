@@ -56,10 +56,49 @@ CONSTANTS = {
 }
 
 
+# What has no example of its own, and the name whose example makes it or takes it.
+SHOWN_BY = {
+    "Certificate": "infer",
+    "collect.Moments": "collect.mean_and_variance",
+    "data.MOVIELENS_SHAPES": "data.generate_ratings",
+    "data.RatingsSplit": "data.Ratings",
+    "data.Stream": "data.stream",
+    "diagnostics.Finding": "check",
+    "diagnostics.Identities": "diagnostics.identities",
+    "diagnostics.Report": "check",
+    "diagnostics.StationaryLaw": "diagnostics.stationary",
+    "diagnostics.Stein": "diagnostics.stein_discrepancy",
+    "diagnostics.StepBias": "diagnostics.bias_of",
+    "diagnostics.weak_error.Bias": "diagnostics.stationary",
+    "diagnostics.weak_error.SCHEMES": "diagnostics.stationary",
+    "diagnostics.weak_error.Target": "diagnostics.stationary",
+    "display.DARK": "display.Theme",
+    "display.LIGHT": "display.Theme",
+    "gradients.Gradient": "gradients.minibatch",
+    "kernels.ProxyGradient": "kernels.kernel_on_proxy",
+    "metrics.Dense": "metrics.laplace",
+    "metrics.LowRank": "metrics.low_rank",
+    "metrics.PerRow": "metrics.per_row",
+    "metrics.Reference": "metrics.laplace",
+    "preconditioners.Preconditioner": "preconditioners.rmsprop",
+    "preconditioners.RMSprop": "preconditioners.rmsprop",
+    "schedules.Schedule": "schedules.cyclical",
+    "schedules.StepSize": "sample",
+    "tuning.StorageError": "tune",
+}
+
+
 def public_names(module: ModuleType) -> dict[str, Any]:
-    """What a namespace lists, modules and constants of other packages left out."""
+    """What a namespace lists, modules and what is of other packages left out."""
     names = {name: getattr(module, name) for name in module.__all__ if not name.startswith("_")}
-    return {name: value for name, value in names.items() if not inspect.ismodule(value)}
+    return {name: value for name, value in names.items() if is_ours(name, value)}
+
+
+def is_ours(name: str, value: Any) -> bool:
+    """Whether the reference has a page of it."""
+    return name in CONSTANTS or (
+        not inspect.ismodule(value) and getattr(value, "__module__", "inbounds").startswith("inbounds")
+    )
 
 
 def namespaces() -> dict[str, ModuleType]:
@@ -152,7 +191,19 @@ def write_name(folder: Path, qualified: str, name: str, value: Any) -> Path:
         lines += [f".. py:data:: {name}", "", f"   {CONSTANTS.get(name, '')}"]
     else:
         lines += [f".. autofunction:: {name}"]
+    if shown_by := SHOWN_BY.get(full.removeprefix("inbounds.")):
+        lines += ["", ".. rubric:: Example", "", f"That of :py:obj:`ib.{shown_by} <inbounds.{shown_by}>`:", ""]
+        lines += example_of(shown_by)
     return put(folder / "names" / f"{full}.rst", lines)
+
+
+def example_of(name: str) -> list[str]:
+    """The lines of the example in the docstring of a public name."""
+    value: Any = importlib.import_module("inbounds")
+    for part in name.split("."):
+        value = getattr(value, part)
+    example = (inspect.getdoc(value) or "").partition("Example:\n")[2]
+    return inspect.cleandoc(example).splitlines()
 
 
 def put(file: Path, lines: list[str]) -> Path:

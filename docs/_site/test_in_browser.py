@@ -181,6 +181,13 @@ def test_every_public_name_has_its_page():
     assert names - modules <= written
 
 
+def test_every_page_of_the_reference_has_an_example():
+    pages = sorted((SITE / "reference" / "names").glob("*.html"))
+    if not pages:
+        pytest.skip("the site is not built: make docs")
+    assert [page.stem for page in pages if "&gt;&gt;&gt; " not in page.read_text(encoding="utf-8")] == []
+
+
 def contrast(front, back):
     """Of two colours of CSS, as WCAG defines it."""
     high, low = sorted((luminance(front), luminance(back)), reverse=True)

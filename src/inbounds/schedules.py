@@ -27,7 +27,13 @@ StepSize = float | np.ndarray | jax.Array | Schedule
 
 
 class Phased(ABC):
-    """A schedule some of whose steps explore, and keep no draws."""
+    """A schedule some of whose steps explore, and keep no draws.
+
+    Example:
+        >>> cycles = ib.schedules.cyclical(0.1, cycle_steps=100, sampling=0.25)
+        >>> isinstance(cycles, ib.schedules.Phased), bool(cycles.keeps(0)), bool(cycles.keeps(99))
+        (True, False, True)
+    """
 
     @abstractmethod
     def __call__(self, step: jax.Array) -> jax.Array:

@@ -54,6 +54,11 @@ class Space:
     Args:
         supports: a tree of NumPyro constraints, a prefix of the tree of parameters.
         transforms: a tree of transforms with the structure of `supports`.
+
+    Example:
+        >>> space = ib.kernels.Space.of({"rate": dist.constraints.positive})
+        >>> round(float(space.constrain(space.unconstrain({"rate": 0.5}))["rate"]), 3)
+        0.5
     """
 
     supports: PyTree

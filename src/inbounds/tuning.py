@@ -124,7 +124,15 @@ Parameter = LogUniform | Uniform | Integer
 
 
 class NothingFoundError(RuntimeError):
-    """No trial had a finite loss."""
+    """No trial had a finite loss.
+
+    Example:
+        >>> try:
+        ...     ib.tune(lambda step_size: np.nan, 1e-4, 1.0, trials=2, progress=False)
+        ... except ib.tuning.NothingFoundError:
+        ...     print("try smaller step sizes")
+        try smaller step sizes
+    """
 
 
 class StorageError(RuntimeError):
@@ -135,6 +143,14 @@ class TuningInterrupted(KeyboardInterrupt):
     """Ctrl-C during `tune`. Finished trials stay in the storage; `result` holds the best so far, or None.
 
     It is a KeyboardInterrupt, so that a program that is stopped does stop; catch it by name to go on with `result`.
+
+    Example:
+        >>> try:
+        ...     found = ib.tune(lambda step_size: (np.log10(step_size) + 2) ** 2, 1e-4, 1.0, trials=3, progress=False)
+        ... except ib.tuning.TuningInterrupted as error:
+        ...     found = error.result
+        >>> len(found.trials)
+        3
     """
 
     def __init__(self, result: "TuningResult | None", finished: int, trials: int):
@@ -155,6 +171,11 @@ class TuningResult:
         parameters: the ranges that were searched.
         direction: "minimize" or "maximize".
         name: of the study.
+
+    Example:
+        >>> found = ib.tune(lambda step_size: (np.log10(step_size) + 2) ** 2, 1e-4, 1.0, trials=5, progress=False)
+        >>> found.best_params.keys(), len(found.trials)
+        (dict_keys(['step_size']), 5)
     """
 
     best_value: float

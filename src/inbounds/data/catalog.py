@@ -51,7 +51,15 @@ Opener = Callable[[urllib.request.Request], Any]
 
 
 class DataError(ValueError):
-    """A data file is missing, damaged, or not the one it should be."""
+    """A data file is missing, damaged, or not the one it should be.
+
+    Example:
+        >>> try:
+        ...     ib.data.catalog.load("mnist", "nowhere")
+        ... except ib.data.catalog.DataError as error:
+        ...     print("not here yet")
+        not here yet
+    """
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,10 @@ class File:
         urls: where to download it, tried in this order.
         content_sha256: of what a gz file unpacks to, or of `member`; a file with that content is as good, packed or not.
         member: of a zip archive, the one member that is read; that file alone is as good as the archive.
+
+    Example:
+        >>> ib.data.catalog.dataset("mnist").files[0].name
+        'train-images-idx3-ubyte.gz'
     """
 
     name: str
@@ -96,6 +108,10 @@ class Dataset:
         parse: from its folder to what `load` returns.
         may_fetch: False where the publisher wants a person to agree to terms first; `add` takes the files then.
         folders: other names that its folder may have, where somebody else has put it there.
+
+    Example:
+        >>> ib.data.catalog.dataset("mnist").title
+        'MNIST, 70,000 handwritten digits'
     """
 
     name: str
@@ -115,7 +131,12 @@ class Dataset:
 
 
 def datasets() -> dict[str, Dataset]:
-    """Every data set of the catalog, by name."""
+    """Every data set of the catalog, by name.
+
+    Example:
+        >>> sorted(ib.data.catalog.datasets())[:3]
+        ['fashion-mnist', 'kos', 'mnist']
+    """
     found: dict[str, Dataset] = {}
     for module in MODULES:
         for dataset in importlib.import_module(module).DATASETS:
@@ -124,7 +145,12 @@ def datasets() -> dict[str, Dataset]:
 
 
 def dataset(name: str) -> Dataset:
-    """The entry of a data set."""
+    """The entry of a data set.
+
+    Example:
+        >>> len(ib.data.catalog.dataset("mnist").files)
+        4
+    """
     known = datasets()
     if name not in known:
         raise DataError(f"There is no data set {name!r} in the catalog. It has: {', '.join(known)}.")
@@ -132,7 +158,12 @@ def dataset(name: str) -> Dataset:
 
 
 def folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """Where data sets are kept: the folder given, INBOUNDS_DATA, or the user's cache."""
+    """Where data sets are kept: the folder given, INBOUNDS_DATA, or the user's cache.
+
+    Example:
+        >>> ib.data.catalog.folder("datasets").name
+        'datasets'
+    """
     if given is not None:
         return Path(given).expanduser()
     if os.environ.get(ENVIRONMENT):
@@ -150,13 +181,25 @@ def user_cache() -> Path:
 
 
 def missing(name: str, data: str | os.PathLike[str] | None = None) -> list[str]:
-    """Names of the files of a data set that are not on disk."""
+    """Names of the files of a data set that are not on disk.
+
+    Example:
+        >>> len(ib.data.catalog.missing("mnist", "nowhere"))
+        4
+    """
     place = _place(dataset(name), data)
     return [file.name for file in dataset(name).files if _on_disk(place, file) is None]
 
 
 def load(name: str, data: str | os.PathLike[str] | None = None) -> Any:
-    """A parsed data set from disk; an error says what is missing and how to get it."""
+    """A parsed data set from disk; an error says what is missing and how to get it.
+
+    Example:
+        >>> ib.data.catalog.load("mnist", "nowhere")
+        Traceback (most recent call last):
+            ...
+        inbounds.data.catalog.DataError: ...
+    """
     entry = dataset(name)
     absent = missing(name, data)
     if absent:
@@ -185,6 +228,10 @@ def fetch(
 
     A download goes to `<file>.part` and is moved into place when its checksum is right; a `.part` that is found is
     continued.
+
+    Example:
+        >>> ib.data.catalog.fetch("mnist", "datasets")  # doctest: +SKIP
+        PosixPath('datasets/mnist')
     """
     entry = dataset(name)
     if not entry.may_fetch:
@@ -207,6 +254,12 @@ def add(name: str, source: str | os.PathLike[str], data: str | os.PathLike[str] 
 
     Files are found by name, at the top of `source` or one level below it in a folder called `name` or as the archive
     calls it. A single file may have any name: its bytes say what it is.
+
+    Example:
+        >>> ib.data.catalog.add("mnist", "nowhere")
+        Traceback (most recent call last):
+            ...
+        inbounds.data.catalog.DataError: There is nothing at nowhere.
     """
     entry = dataset(name)
     source = Path(source).expanduser()
@@ -231,7 +284,14 @@ def add(name: str, source: str | os.PathLike[str], data: str | os.PathLike[str] 
 
 
 def recognise(source: str | os.PathLike[str]) -> str:
-    """The data set that a folder, an archive or a file is a copy of, by its bytes."""
+    """The data set that a folder, an archive or a file is a copy of, by its bytes.
+
+    Example:
+        >>> ib.data.catalog.recognise("nowhere")
+        Traceback (most recent call last):
+            ...
+        inbounds.data.catalog.DataError: There is nothing at nowhere.
+    """
     source = Path(source).expanduser()
     if not source.exists():
         raise DataError(f"There is nothing at {source}.")
@@ -252,7 +312,12 @@ def recognise(source: str | os.PathLike[str]) -> str:
 
 
 def unverified(name: str, data: str | os.PathLike[str] | None = None) -> dict[str, str]:
-    """Files on disk for which no checksum is published, with the SHA-256 that was recorded when they came."""
+    """Files on disk for which no checksum is published, with the SHA-256 that was recorded when they came.
+
+    Example:
+        >>> ib.data.catalog.unverified("mnist", "nowhere")
+        {}
+    """
     place, found = folder(data) / name, {}
     for file in dataset(name).files:
         present = _on_disk(place, file)
@@ -262,7 +327,16 @@ def unverified(name: str, data: str | os.PathLike[str] | None = None) -> dict[st
 
 
 def open_file(place: Path, name: str) -> IO[bytes]:
-    """A file of a data set, unpacked on the fly when its first bytes are gzip's, whatever it is called."""
+    """A file of a data set, unpacked on the fly when its first bytes are gzip's, whatever it is called.
+
+    Example:
+        >>> import gzip
+        >>> from pathlib import Path
+        >>> size = Path("words.gz").write_bytes(gzip.compress(b"in bounds"))
+        >>> with ib.data.catalog.open_file(Path(), "words.gz") as file:
+        ...     file.read()
+        b'in bounds'
+    """
     for candidate in (name, name.removesuffix(".gz")):
         path = place / candidate
         if path.is_file():
@@ -277,6 +351,15 @@ def open_member(archive: Path, member: str, most: int = 1 << 31) -> Iterator[IO[
     """One member of a zip archive, by its exact name, as a stream; nothing is written to disk.
 
     `most` bounds what it may unpack to: a damaged or hostile archive must not fill the memory.
+
+    Example:
+        >>> import zipfile
+        >>> from pathlib import Path
+        >>> with zipfile.ZipFile("words.zip", "w") as archive:
+        ...     archive.writestr("words.txt", "in bounds")
+        >>> with ib.data.catalog.open_member(Path("words.zip"), "words.txt") as member:
+        ...     member.read()
+        b'in bounds'
     """
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -297,7 +380,13 @@ def open_member(archive: Path, member: str, most: int = 1 << 31) -> Iterator[IO[
 
 
 def read_at_most(stream: IO[bytes], size: int) -> bytes:
-    """Up to `size` bytes, in pieces: a header that promises more than there is must not fill the memory."""
+    """Up to `size` bytes, in pieces: a header that promises more than there is must not fill the memory.
+
+    Example:
+        >>> import io
+        >>> ib.data.catalog.read_at_most(io.BytesIO(b"in bounds"), 2)
+        b'in'
+    """
     pieces: list[bytes] = []
     while size > 0 and (piece := stream.read(min(size, PIECE))):
         pieces.append(piece)

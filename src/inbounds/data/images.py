@@ -26,7 +26,13 @@ MOST_DIMENSIONS = 32
 
 
 class Part(NamedTuple):
-    """Images and their labels: `x` (rows, features) or (rows, height, width), `y` (rows,)."""
+    """Images and their labels: `x` (rows, features) or (rows, height, width), `y` (rows,).
+
+    Example:
+        >>> part = ib.data.images.Part(np.zeros((3, 784)), np.array([7, 2, 1]))
+        >>> len(part)
+        3
+    """
 
     x: np.ndarray
     y: np.ndarray
@@ -36,7 +42,13 @@ class Part(NamedTuple):
 
 
 class LabelledImages(NamedTuple):
-    """A data set as published: grey values 0 to 255, whole-number labels, and what the labels mean."""
+    """A data set as published: grey values 0 to 255, whole-number labels, and what the labels mean.
+
+    Example:
+        >>> part = ib.data.images.Part(np.zeros((3, 28, 28)), np.array([0, 1, 1]))
+        >>> ib.data.images.LabelledImages("blank", part, part, ("no", "yes")).pooled().x.shape
+        (6, 784)
+    """
 
     name: str
     train: Part
@@ -50,7 +62,13 @@ class LabelledImages(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Rows for fitting, for choosing, and for the final number."""
+    """Rows for fitting, for choosing, and for the final number.
+
+    Example:
+        >>> parts = ib.data.images.split(ib.data.synthetic_digits(100), seed=0)
+        >>> len(parts.train), len(parts.validation), len(parts.test)
+        (80, 10, 10)
+    """
 
     train: Part
     validation: Part
@@ -58,7 +76,13 @@ class Split(NamedTuple):
 
 
 def split(part: Part, seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
-    """Shuffle the rows and cut them, 8 : 1 : 1 by default."""
+    """Shuffle the rows and cut them, 8 : 1 : 1 by default.
+
+    Example:
+        >>> parts = ib.data.images.split(ib.data.synthetic_digits(100), seed=0, shares=(0.5, 0.25, 0.25))
+        >>> len(parts.train), len(parts.validation), len(parts.test)
+        (50, 25, 25)
+    """
     if len(shares) != 3 or min(shares) <= 0 or not math.isclose(sum(shares), 1.0):
         raise ValueError(f"`shares` must be three positive numbers that sum to 1; got {shares}.")
     order = np.random.default_rng(seed).permutation(len(part))
@@ -68,7 +92,13 @@ def split(part: Part, seed: int, shares: tuple[float, float, float] = (0.8, 0.1,
 
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array in an idx file, gzip-packed or not; a damaged or foreign file is a DataError that says what is wrong."""
+    """The array in an idx file, gzip-packed or not; a damaged or foreign file is a DataError that says what is wrong.
+
+    Example:
+        >>> ib.data.images.write_idx("squares.gz", np.arange(4, dtype=np.int32) ** 2)
+        >>> ib.data.images.read_idx("squares.gz").tolist()
+        [0, 1, 4, 9]
+    """
     path = Path(path)
     try:
         with open_file(path.parent, path.name) as stream:
@@ -105,7 +135,13 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
-    """Write an array as an idx file, packed when the name ends in .gz."""
+    """Write an array as an idx file, packed when the name ends in .gz.
+
+    Example:
+        >>> ib.data.images.write_idx("zeros.gz", np.zeros((2, 3), np.uint8))
+        >>> ib.data.images.read_idx("zeros.gz").shape
+        (2, 3)
+    """
     array = np.asarray(array)
     codes = {np.dtype(code): number for number, code in TYPES.items()}
     dtype = array.dtype.newbyteorder(">")
@@ -117,7 +153,16 @@ def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
 
 
 def read_images(place: Path, name: str, classes: tuple[str, ...]) -> LabelledImages:
-    """The four files of MNIST or of a data set in its format."""
+    """The four files of MNIST or of a data set in its format.
+
+    Example:
+        >>> from pathlib import Path
+        >>> for part in ("train", "t10k"):
+        ...     ib.data.images.write_idx(f"{part}-images-idx3-ubyte.gz", np.zeros((2, 28, 28), np.uint8))
+        ...     ib.data.images.write_idx(f"{part}-labels-idx1-ubyte.gz", np.array([0, 1], np.uint8))
+        >>> ib.data.images.read_images(Path(), "blank", ("no", "yes")).test.x.shape
+        (2, 28, 28)
+    """
     train, test = (
         _part(place, f"{which}-images-idx3-ubyte.gz", f"{which}-labels-idx1-ubyte.gz", classes)
         for which in ("train", "t10k")

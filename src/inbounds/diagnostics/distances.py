@@ -39,7 +39,15 @@ DistributionFunction = Callable[[np.ndarray], np.ndarray]
 
 
 class Target(Protocol):
-    """A one-dimensional law that is known: its distribution function, its inverse, and the bins of its histogram."""
+    """A one-dimensional law that is known: its distribution function, its inverse, and the bins of its histogram.
+
+    Example:
+        >>> from scipy import stats
+        >>> class Normal:
+        ...     cdf, quantile, edges = stats.norm.cdf, stats.norm.ppf, np.linspace(-3, 3, 13)
+        >>> ib.diagnostics.distances.quantiles(Normal, 3).round(2).tolist()
+        [-0.97, 0.0, 0.97]
+    """
 
     @property
     def cdf(self) -> DistributionFunction: ...
@@ -50,7 +58,17 @@ class Target(Protocol):
 
 
 class Distances(NamedTuple):
-    """The three distances, each of shape (chain,)."""
+    """The three distances, each of shape (chain,).
+
+    Example:
+        >>> from scipy import stats
+        >>> class Normal:
+        ...     cdf, quantile, edges = stats.norm.cdf, stats.norm.ppf, np.linspace(-3, 3, 13)
+        >>> draws = np.random.default_rng(0).normal(size=(2, 5_000))
+        >>> found = ib.diagnostics.distances.distances(draws, Normal)
+        >>> bool((found.wasserstein1 < 0.1).all())
+        True
+    """
 
     total_variation: np.ndarray
     kolmogorov_smirnov: np.ndarray
@@ -132,7 +150,16 @@ def wasserstein1(draws: ArrayLike, target: Target | DistributionFunction | np.nd
 
 
 def distances(draws: ArrayLike, target: Target) -> Distances:
-    """All three distances from one sort of each chain."""
+    """All three distances from one sort of each chain.
+
+    Example:
+        >>> from scipy import stats
+        >>> class Normal:
+        ...     cdf, quantile, edges = stats.norm.cdf, stats.norm.ppf, np.linspace(-3, 3, 13)
+        >>> draws = np.random.default_rng(0).normal(size=(2, 5_000))
+        >>> ib.diagnostics.distances.distances(draws, Normal).kolmogorov_smirnov.shape
+        (2,)
+    """
     mass, edges = bin_probabilities(target, target.edges), target.edges
     reference = quantiles(target, np.shape(draws)[-1])
 
@@ -154,6 +181,13 @@ def iid_floor(target: Target, n: int, repeats: int = 32, seed: int = 0) -> Dista
         n: draws in a set, as many as a chain has.
         repeats: how many sets.
         seed: of NumPy's generator.
+
+    Example:
+        >>> from scipy import stats
+        >>> class Normal:
+        ...     cdf, quantile, edges = stats.norm.cdf, stats.norm.ppf, np.linspace(-3, 3, 13)
+        >>> bool((ib.diagnostics.iid_floor(Normal, 1_000).kolmogorov_smirnov < 0.1).all())
+        True
     """
     if n < 1 or repeats < 1:
         raise ValueError(f"iid_floor got n={n} and repeats={repeats}; both must be at least 1.")
@@ -162,13 +196,25 @@ def iid_floor(target: Target, n: int, repeats: int = 32, seed: int = 0) -> Dista
 
 
 def bin_probabilities(target: Target | DistributionFunction, edges: ArrayLike | None = None) -> np.ndarray:
-    """The law's mass in each bin."""
+    """The law's mass in each bin.
+
+    Example:
+        >>> from scipy import stats
+        >>> ib.diagnostics.distances.bin_probabilities(stats.norm.cdf, [-np.inf, 0.0, np.inf]).tolist()
+        [0.5, 0.5]
+    """
     edges = _edges(target, edges)
     return np.diff(_cdf(target)(edges))
 
 
 def quantiles(target: Target | DistributionFunction, n: int) -> np.ndarray:
-    """The law's quantiles at (i - 1/2)/n: the n points that stand for it in `wasserstein1`."""
+    """The law's quantiles at (i - 1/2)/n: the n points that stand for it in `wasserstein1`.
+
+    Example:
+        >>> from scipy import stats
+        >>> ib.diagnostics.distances.quantiles(stats.norm.ppf, 3).round(2).tolist()
+        [-0.97, 0.0, 0.97]
+    """
     law: Any = target
     return np.asarray(getattr(law, "quantile", law)((np.arange(n) + 0.5) / n))
 
@@ -180,6 +226,11 @@ def total_variation_jax(draws: jax.Array, probabilities: ArrayLike, edges: Array
         draws: shape (..., draw), any float dtype.
         probabilities: `bin_probabilities(target, edges)`.
         edges: increasing, may end in infinity.
+
+    Example:
+        >>> draws = jnp.array([-1.0, 1.0, 2.0, 3.0])
+        >>> float(ib.diagnostics.distances.total_variation_jax(draws, [0.5, 0.5], [-jnp.inf, 0.0, jnp.inf]))
+        0.25
     """
     edges = jnp.asarray(edges, draws.dtype)
     probabilities = jnp.asarray(probabilities, draws.dtype)

@@ -162,6 +162,17 @@ def stationary(
         ValueError: for a wrong argument, for mirror on a density whose score is not bounded at the ends or on a half line
             too wide for its steps, for chains that explode, and for tails of the proxy too heavy for any grid (arctan and
             softsign on a density that is unbounded at an end).
+
+    Example:
+        >>> from scipy import stats
+        >>> class Gamma:
+        ...     low, high, mean, second_moment = 0.0, np.inf, 2.0, 6.0
+        ...     support, cdf = dist.constraints.positive, stats.gamma(2).cdf
+        ...     def score(self, theta):
+        ...         return 1 / theta - 1
+        >>> law = ib.diagnostics.stationary(Gamma(), "softplus", 0.1, scheme="leimkuhler_matthews")
+        >>> abs(law.bias().mean) < 0.01
+        True
     """
     _validate(target, transform, step_size, scheme, noise_sd)
     if scheme == "mirror":

@@ -48,7 +48,12 @@ nav a { color: var(--accent); margin-right: .9rem; display: inline-block; paddin
 
 
 class Verdict(NamedTuple):
-    """A cell that says whether something is as it should be: `good` is None where that is open."""
+    """A cell that says whether something is as it should be: `good` is None where that is open.
+
+    Example:
+        >>> ib.display.Verdict("within 0.05", True).good
+        True
+    """
 
     text: str
     good: bool | None
@@ -63,6 +68,11 @@ class Table:
         rows: as many cells each.
         best: rows to set in bold, by number.
         prose: whether cells are sentences, which may take several lines, and not numbers.
+
+    Example:
+        >>> table = ib.display.Table(("name", "mean"), [("rate", 0.5)])
+        >>> len(table.rows)
+        1
     """
 
     columns: Sequence[str]
@@ -81,6 +91,10 @@ class Section:
         figure: path of the picture without its ending; `.svg`, `-dark.svg` and `.png` lie there. None: no picture.
         table: under the figure.
         notes: short remarks under the table.
+
+    Example:
+        >>> ib.display.Section("Rates", "They lie above 0.").notes
+        ()
     """
 
     title: str
@@ -99,6 +113,10 @@ class Chapter:
         lead: a short paragraph on what was done.
         sections: the figures and tables.
         facts: how and on what the numbers were made, in pairs.
+
+    Example:
+        >>> ib.display.Chapter("Rates", "What was drawn.", [ib.display.Section("Rates", "They lie above 0.")]).title
+        'Rates'
     """
 
     title: str
@@ -108,7 +126,12 @@ class Chapter:
 
 
 def cell(value: Any) -> str:
-    """A cell as text: four significant digits, a dash for what is missing."""
+    """A cell as text: four significant digits, a dash for what is missing.
+
+    Example:
+        >>> ib.display.cell(0.123456), ib.display.cell(12_345), ib.display.cell(None)
+        ('0.1235', '12,345', '–')
+    """
     if isinstance(value, Verdict):
         return value.text
     if value is None or (isinstance(value, float) and value != value):
@@ -129,6 +152,13 @@ def write_page(path: Path, chapters: Sequence[Chapter], title: str = "") -> Path
         path: the file to write.
         chapters: in order.
         title: of the page; that of its chapter where there is only one.
+
+    Example:
+        >>> from pathlib import Path
+        >>> chapter = ib.display.Chapter("Rates", "What was drawn.", [ib.display.Section("Rates", "They lie above 0.")])
+        >>> page = ib.display.write_page(Path("rates.html"), [chapter])
+        >>> "They lie above 0." in page.read_text(encoding="utf-8")
+        True
     """
     alone = len(chapters) == 1
     head = "" if alone else f"<h1>{escape(title)}</h1>"

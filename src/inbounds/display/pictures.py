@@ -19,7 +19,12 @@ _MATH = {"mathtext.fontset": "dejavusans", "svg.fonttype": "path", "svg.hashsalt
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a page: of the text, the background, what is secondary, and the methods."""
+    """Colours of a page: of the text, the background, what is secondary, and the methods.
+
+    Example:
+        >>> ib.display.LIGHT.paper != ib.display.DARK.paper
+        True
+    """
 
     name: str
     ink: str
@@ -97,6 +102,16 @@ def save_picture(stem: Path, draw: Callable[[Theme], Any]) -> Path:
     Args:
         stem: the path without its ending.
         draw: `draw(theme)`, which returns a figure from `new_figure`; it uses the theme's colours and no others.
+
+    Example:
+        >>> from pathlib import Path
+        >>> def draw(theme):
+        ...     figure, axes = ib.display.new_figure(1, 1)
+        ...     axes[0, 0].plot([0, 1], color=theme.ink)
+        ...     return figure
+        >>> place = ib.display.save_picture(Path("line"), draw)
+        >>> Path("line-dark.svg").exists()
+        True
     """
     library = plotting()
     stem = Path(stem)
@@ -121,7 +136,13 @@ def _in_dark(svg: str) -> str:
 
 
 def new_figure(rows: int, columns: int, width: float = 7.2, height: float = 2.4, **options: Any) -> tuple[Any, Any]:
-    """A figure and its axes (rows, columns); `height` is that of one row, in inches."""
+    """A figure and its axes (rows, columns); `height` is that of one row, in inches.
+
+    Example:
+        >>> figure, axes = ib.display.new_figure(1, 2)
+        >>> axes.shape
+        (1, 2)
+    """
     plotting()
     from matplotlib.figure import Figure
 

@@ -9,7 +9,13 @@ __all__ = ["escape", "html_table", "text_table"]
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells, the first of them the column names, in columns as wide as their longest cell."""
+    """Rows of cells, the first of them the column names, in columns as wide as their longest cell.
+
+    Example:
+        >>> print(ib.display.text_table([("name", "mean"), ("rate", "0.5")]))
+        name  mean
+        rate   0.5
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -17,7 +23,12 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """The same for a notebook; cells are escaped."""
+    """The same for a notebook; cells are escaped.
+
+    Example:
+        >>> "a&lt;b" in ib.display.html_table(["name"], [["a<b"]])
+        True
+    """
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"

@@ -458,6 +458,26 @@ def kernel_on_proxy(
 
     Returns:
         The kernel.
+
+    Example:
+        >>> from collections import namedtuple
+        >>> State = namedtuple("State", "phi estimator")
+        >>> @ib.kernels.kernel_factory
+        ... def euler(posterior):
+        ...     space = ib.kernels.Space.of(posterior.supports)
+        ...     proxy_gradient = ib.kernels.ProxyGradient(posterior, space, ib.gradients.minibatch)
+        ...     def init(theta):
+        ...         return State(space.unconstrain(theta), proxy_gradient.init(theta))
+        ...     def update(noise, state, minibatch, step_size):
+        ...         make_drift, _, estimator = proxy_gradient(state.estimator, state.phi, minibatch)
+        ...         move = lambda p, g, z: p + step_size * g + jnp.sqrt(2 * step_size) * z
+        ...         phi = jax.tree.map(move, state.phi, make_drift(), noise)
+        ...         info = lambda: ib.Info(ib.trees.norm(make_drift()), jnp.nan, jnp.zeros(()), ib.trees.all_finite(phi))
+        ...         return State(phi, estimator), info
+        ...     return ib.kernels.kernel_on_proxy("euler", posterior, proxy_gradient, init, update)
+        >>> kernel = euler(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
+        >>> ib.sample(kernel, 0.05, 150, burn_in=100, progress=False).num_draws
+        50
     """
     return Kernel(
         name=name,

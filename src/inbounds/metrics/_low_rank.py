@@ -92,8 +92,11 @@ def low_rank(posterior: Posterior, center: PyTree, *, rank: int, transforms: PyT
         ValueError: the Hessian is not positive definite at `center`.
 
     Example:
-        metric = ib.metrics.low_rank(posterior, center, rank=20)
-        kernel = ib.leimkuhler_matthews(posterior, metric=metric, gradient=ib.gradients.control_variate(center=center))
+        >>> posterior = ib.Posterior({"w": dist.Normal(0.0, jnp.array([1.0, 1.0, 9.0])).to_event(1)})
+        >>> metric = ib.metrics.low_rank(posterior, {"w": jnp.zeros(3)}, rank=1)
+        >>> kernel = ib.leimkuhler_matthews(posterior, metric=metric)
+        >>> ib.sample(kernel, 0.25, 150, burn_in=100, progress=False).num_draws
+        50
     """
     rank = whole_number("rank", rank)
     reference = Reference(posterior, Space.of(posterior.supports, transforms), center)

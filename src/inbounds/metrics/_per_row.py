@@ -105,7 +105,11 @@ def per_row(
         ValueError: a name is unknown, rows of a table act on each other, or a block is not positive definite at `center`.
 
     Example:
-        metric = ib.metrics.per_row(posterior, center, ["W", "H"])
+        >>> posterior = ib.Posterior({"W": dist.Normal(0.0, 2.0).expand([4, 2]).to_event(2)})
+        >>> metric = ib.metrics.per_row(posterior, {"W": jnp.zeros((4, 2))}, ["W"])
+        >>> kernel = ib.leimkuhler_matthews(posterior, metric=metric)
+        >>> ib.sample(kernel, 0.25, 150, burn_in=100, progress=False).num_draws
+        50
     """
     reference = Reference(posterior, Space.of(posterior.supports, transforms), center)
     parts = _parts(reference.phi, tables)

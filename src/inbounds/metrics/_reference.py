@@ -149,7 +149,14 @@ def distance(phi: PyTree, center: PyTree) -> jax.Array:
 
 
 def is_same(metric: Any, other: Any) -> bool:
-    """Whether two metrics have the same centre and the same L L^T, up to rounding: by what they do to a few random vectors."""
+    """Whether two metrics have the same centre and the same L L^T, up to rounding: by what they do to a few random vectors.
+
+    Example:
+        >>> posterior = ib.Posterior({"w": dist.Normal(0.0, 1.0)})
+        >>> metric, other = (ib.metrics.laplace(posterior, {"w": 0.0}) for _ in range(2))
+        >>> bool(ib.metrics.is_same(metric, other))
+        True
+    """
     rng = np.random.default_rng(0)
     with in_double():
         center = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), metric.center)

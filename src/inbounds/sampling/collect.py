@@ -24,7 +24,21 @@ if not TYPE_CHECKING:
 
 
 class Collector(Protocol):
-    """What the driver asks of a collector."""
+    """What the driver asks of a collector.
+
+    Example:
+        >>> class Largest:
+        ...     def init(self, theta):
+        ...         return theta["x"]
+        ...     def update(self, state, theta):
+        ...         return jnp.maximum(state, theta["x"])
+        ...     def result(self, state):
+        ...         return state
+        >>> kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
+        >>> draws = ib.sample(kernel, 0.05, 150, burn_in=100, collect=Largest(), progress=False)
+        >>> bool(draws.collected[0] > 0)
+        True
+    """
 
     def init(self, theta: PyTree) -> Any: ...
 

@@ -47,7 +47,17 @@ CONTACT = re.compile(
 
 
 class LostProcessError(RuntimeError):
-    """Another process of this run is gone, or can no longer be reached."""
+    """Another process of this run is gone, or can no longer be reached.
+
+    Example:
+        >>> kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
+        >>> try:
+        ...     draws = ib.sample(kernel, 0.05, 150, burn_in=100, progress=False)
+        ... except ib.LostProcessError as error:
+        ...     raise SystemExit("start all processes again, with resume=True") from error
+        >>> draws.num_draws
+        50
+    """
 
 
 class Layout:

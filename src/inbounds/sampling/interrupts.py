@@ -20,6 +20,15 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C during `sample`. `draws` holds everything until then.
 
     It is a KeyboardInterrupt, so that a program that is stopped does stop; catch it by name to go on with `draws`.
+
+    Example:
+        >>> kernel = ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)}))
+        >>> try:
+        ...     draws = ib.sample(kernel, 0.05, 150, burn_in=100, progress=False)
+        ... except ib.Interrupted as error:
+        ...     draws = error.draws
+        >>> draws.num_draws
+        50
     """
 
     def __init__(self, message: str, draws: Draws):

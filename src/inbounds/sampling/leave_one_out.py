@@ -49,6 +49,15 @@ class LeaveOneOut:
         pareto_k: of each row: up to `good_k` its density can be trusted.
         good_k: min(1 - 1 / log10(draws), 0.7).
         num_draws: of all the chains.
+
+    Example:
+        >>> spent = np.random.default_rng(0).exponential(2.0, size=200).astype(np.float32)
+        >>> def log_likelihood(theta, batch):
+        ...     return dist.Exponential(theta["rate"]).log_prob(batch)
+        >>> posterior = ib.Posterior({"rate": dist.Gamma(2.0, 2.0)}, log_likelihood, spent)
+        >>> draws = ib.sample(ib.leimkuhler_matthews(posterior), 0.01, 2_000, burn_in=200, num_chains=4, progress=False)
+        >>> draws.loo(progress=False).pareto_k.shape
+        (200,)
     """
 
     elpd: float

@@ -39,6 +39,10 @@ class Transform(numpyro_transforms.Transform):  # type: ignore[misc]  # NumPyro 
 
     The attributes that `__init__` sets are the parameters. Instances are equal where class and parameters are. They hash, and they
     are pytrees whose leaves are the parameters given as arrays.
+
+    Example:
+        >>> isinstance(ib.transforms.default(dist.constraints.positive), ib.transforms.Transform)
+        True
     """
 
     name = "transform"

@@ -26,7 +26,12 @@ def _distance(p: Array) -> Array:
 
 
 class Interval(Elementwise):
-    r"""$\theta = a + (b - a) f(\varphi / c)$ on $(a, b)$, with a core map f onto (0, 1)."""
+    r"""$\theta = a + (b - a) f(\varphi / c)$ on $(a, b)$, with a core map f onto (0, 1).
+
+    Example:
+        >>> issubclass(ib.transforms.Sigmoid, ib.transforms.Interval)
+        True
+    """
 
     peak: float  # of the slope of the core map
 

@@ -35,6 +35,10 @@ class HalfLine(Elementwise):
     r"""$\theta = a + c f(\varphi / c)$ on $(a, \infty)$, or $\theta = b - c f(\varphi / c)$ on $(-\infty, b)$.
 
     The scale c keeps the Lipschitz constant and sets the width of the layer in which the boundary is felt.
+
+    Example:
+        >>> issubclass(ib.transforms.Softplus, ib.transforms.HalfLine)
+        True
     """
 
     def __init__(self, lower: Parameter = None, upper: Parameter = None, scale: Parameter = 1.0) -> None:

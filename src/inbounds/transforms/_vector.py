@@ -308,7 +308,13 @@ class PositiveDefinite(Transform):
 
 
 class Bijection(Transform):
-    """A bijection of NumPyro's, with what a sampler needs of it found by autodiff. See `from_numpyro`."""
+    """A bijection of NumPyro's, with what a sampler needs of it found by autodiff. See `from_numpyro`.
+
+    Example:
+        >>> from numpyro.distributions import transforms as maps
+        >>> isinstance(ib.transforms.from_numpyro(maps.ExpTransform()), ib.transforms.Bijection)
+        True
+    """
 
     name = "bijection"
 
