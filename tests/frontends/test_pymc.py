@@ -152,6 +152,7 @@ def test_a_bambi_model_has_bambis_names_and_its_intercept_is_that_of_predictors_
     draws = ib.sample(ib.sgld(posterior), 1e-4, 20, batch_size=6, num_chains=1, progress=False)
     tree = draws.to_arviz()
     assert tree.posterior["x|group"].dims[2:] == ("group__factor_dim",)
+    assert posterior.of_rows == {"mu"}
     predicted = model.predict(tree, kind="response", inplace=False)
     assert predicted.posterior_predictive["y"].shape == (1, 20, N)
 

@@ -160,10 +160,14 @@ def frozen(graphs: Sequence[Any], replacements: Mapping[Any, Any] | None = None)
 
 def folded(graphs: Sequence[Any]) -> list[Any]:
     """Graphs in which what depends on constants alone is a constant: it is computed once, in double precision."""
+    from pytensor.graph.basic import clone
     from pytensor.graph.fg import FunctionGraph
+    from pytensor.graph.traversal import graph_inputs
     from pytensor.tensor.rewriting.basic import topo_constant_folding
 
-    graph = FunctionGraph(outputs=list(graphs), clone=False)
+    # Rewriting changes operations in place, and others read them, too.
+    _, copies = clone(list(graph_inputs(list(graphs))), list(graphs), copy_inputs=False, copy_orphans=False)
+    graph = FunctionGraph(outputs=copies, clone=False)
     topo_constant_folding.rewrite(graph)
     return list(graph.outputs)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inbounds.frontends._pymc_graphs import Key, arrays_in, evaluated, folded, frozen, with_inputs
+from inbounds.frontends._pymc_graphs import evaluated, folded, frozen, with_inputs
 from inbounds.frontends._pymc_supports import support_of
 
 __all__ = ["Factor", "PyMCModel"]
@@ -20,13 +20,11 @@ class Factor(NamedTuple):
         name: of the observed variable or the potential.
         kind: the name of its distribution, or "Potential".
         graph: its log density, element by element; what depends on data alone is computed already.
-        sources: the arrays of data that it was written with.
     """
 
     name: str
     kind: str
     graph: Any
-    sources: frozenset[Key]
 
 
 class PyMCModel:
@@ -80,10 +78,7 @@ class PyMCModel:
         self.priors = dict(zip(names, priors, strict=True))
         self.deterministics = dict(zip(functions, deterministics, strict=True))
         terms = zip([*model.observed_RVs, *model.potentials], [*likelihoods, *potentials], strict=True)
-        self.factors = {
-            rv.name: Factor(rv.name, _kind(rv), folded([graph])[0], frozenset(arrays_in([graph])))
-            for rv, graph in terms
-        }
+        self.factors = {rv.name: Factor(rv.name, _kind(rv), folded([graph])[0]) for rv, graph in terms}
         self.observed = dict(zip((rv.name for rv in observed), data, strict=True))
         _check_total_sizes(model, self.observed)
 

@@ -216,15 +216,11 @@ class PyMCPosterior(Posterior):
         return sum(others, first)
 
     def _reading_rows(self) -> frozenset[str]:
-        """The deterministics that read arrays which a cut factor was written with, and not only what follows from them alone (a mean)."""
-        lengths = [cut.length for cut in self.rows.cuts]
-        read = {
-            key for cut in self.rows.cuts for key in self.model.factors[cut.name].sources if max(key[0]) >= cut.length
-        }
+        """The deterministics that read arrays as long as the rows, when what follows from data alone (a mean) is computed."""
+        shortest = min((cut.length for cut in self.rows.cuts), default=np.inf)
 
         def of_rows(graph: Any) -> bool:
-            left = arrays_in(folded([graph]))
-            return not read.isdisjoint(arrays_in([graph])) and any(max(key[0]) >= min(lengths) for key in left)
+            return any(max(shape) >= shortest for shape, *_ in arrays_in(folded([graph])))
 
         return frozenset(name for name, graph in self.model.deterministics.items() if of_rows(graph))
 
