@@ -3,7 +3,7 @@ r"""How wrong an answer is: the Monte Carlo error and the bias of every mean, sd
 Let $A_f$ and $A_c$ be what a chain and one with twice its step size say of a number. The scheme is of second order, so that
 $A_f - (A_c - A_f) / 3$ has lost the leading term of the bias (Richardson). Its Monte Carlo error is that of the series of which it is the
 mean, the noise of the difference included. What may be left of the bias is taken to be as large as what was removed: were the scheme of
-first order, twice the stated error would still cover it.
+first order, what is left would be just twice that.
 """
 
 from __future__ import annotations
