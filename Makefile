@@ -29,6 +29,7 @@ lint: $(VENV)/installed
 
 # The site, in an environment of its own: a warning is an error, and then headless Chromium opens it.
 docs: $(DOCS)/installed
+	rm -rf out/site
 	$(DOCS)/bin/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet --builder html docs out/site
 	$(DOCS)/bin/python -m pytest --quiet docs/_site
 	@echo "open out/site/index.html"

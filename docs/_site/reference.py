@@ -70,6 +70,7 @@ SHOWN_BY = {
     "diagnostics.Stein": "diagnostics.stein_discrepancy",
     "diagnostics.StepBias": "diagnostics.bias_of",
     "diagnostics.weak_error.Bias": "diagnostics.stationary",
+    "diagnostics.weak_error.StationaryLaw": "diagnostics.stationary",
     "diagnostics.weak_error.SCHEMES": "diagnostics.stationary",
     "diagnostics.weak_error.Target": "diagnostics.stationary",
     "display.DARK": "display.Theme",

@@ -148,6 +148,14 @@ def test_the_course_is_that_of_the_run(certified):
     assert reached[-1] == certified.certificate.reached
 
 
+def test_a_notebook_shows_the_picture(matplotlib):
+    from IPython.core.formatters import DisplayFormatter
+
+    draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Gamma(2.0, 1.0)})), 0.1, 99, progress=False)
+    shown, _ = DisplayFormatter().format(draws.plot())
+    assert shown["image/png"].startswith(b"\x89PNG")
+
+
 def test_bounds_that_are_near_are_in_the_picture(matplotlib):
     posterior = ib.Posterior({"chance": dist.Beta(0.5, 0.5), "far": dist.Gamma(400.0, 1.0)})
     draws = ib.sample(ib.sgld(posterior), 0.01, 400, num_chains=2, progress=False)

@@ -6,9 +6,11 @@ colour in every picture.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +148,16 @@ def new_figure(rows: int, columns: int, width: float = 7.2, height: float = 2.4,
     plotting()
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height * rows), layout="constrained")
+    figure: Any = Figure(figsize=(width, height * rows), layout="constrained")
+    figure._repr_png_ = partial(_png, figure)
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def _png(figure: Any) -> bytes:
+    """The figure as notebooks show it. Those of pyplot they know by themselves; pyplot would keep every figure in memory."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
 
 
 def plotting() -> Any:
