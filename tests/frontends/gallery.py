@@ -1,4 +1,4 @@
-"""The fifty models of docs/pymc-models.md, with data of their shapes that are drawn here.
+"""The fifty models of docs/results/pymc/README.md, with data of their shapes that are drawn here.
 
 The statements are those of the pages; the code is ours. Each entry says what becomes of its model: "rows" (minibatches), "all" (every step
 takes all the data, and the reason is in `why`) or "refused".

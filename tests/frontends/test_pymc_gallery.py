@@ -1,4 +1,4 @@
-"""The fifty models of docs/pymc-models.md: their densities are PyMC's own, and what is said of each in the table is so."""
+"""The fifty models of docs/results/pymc/README.md: their densities are PyMC's own, and what is said of each in the table is so."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:For backward compatibility, 'str' dtypes:Warning"),  # bambi with pandas 3
 ]
 
-TABLE = Path(__file__).parents[2] / "docs" / "pymc-models.md"
+TABLE = Path(__file__).parents[2] / "docs" / "results" / "pymc" / "README.md"
 NUMBERS = sorted(GALLERY)
 
 
