@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -82,17 +83,25 @@ NAMESPACES = [
     "inbounds",
     "inbounds.data",
     "inbounds.diagnostics",
+    "inbounds.display",
     "inbounds.gradients",
     "inbounds.kernels",
     "inbounds.kernels.baselines",
+    "inbounds.metrics",
     "inbounds.models",
     "inbounds.preconditioners",
     "inbounds.sampling",
     "inbounds.sampling.collect",
     "inbounds.schedules",
+    "inbounds.testing",
     "inbounds.transforms",
     "inbounds.tuning",
 ]
+
+
+def test_every_namespace_is_looked_at():
+    seen = {value.__name__ for name in ib.__all__ if inspect.ismodule(value := getattr(ib, name))}
+    assert {name for name in seen if hasattr(sys.modules[name], "__all__")} - {*NAMESPACES} == set()
 
 
 @pytest.mark.parametrize("name", NAMESPACES)
@@ -123,6 +132,7 @@ def test_a_name_that_a_package_hands_on_is_listed():
         ("inbounds.transforms", "SoftPlus", "Softplus"),
         ("inbounds.gradients", "control_variates", "control_variate"),
         ("inbounds.models", "BayesianNmf", "BayesianNMF"),
+        ("inbounds.metrics", "laplce", "laplace"),
     ],
 )
 def test_a_misspelt_name_is_answered_with_the_nearest(module, misspelt, meant):

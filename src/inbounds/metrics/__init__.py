@@ -6,6 +6,8 @@ correlations of the posterior are, and a diagonal correction for gradient noise 
 has a diagonal and a few directions, and `per_row` a small block for each row of a table.
 """
 
+from typing import TYPE_CHECKING
+
 from inbounds.metrics._dense import Dense as Dense
 from inbounds.metrics._dense import from_draws as from_draws
 from inbounds.metrics._dense import laplace as laplace
@@ -15,5 +17,9 @@ from inbounds.metrics._per_row import PerRow as PerRow
 from inbounds.metrics._per_row import per_row as per_row
 from inbounds.metrics._reference import Reference as Reference
 from inbounds.metrics._reference import is_same as is_same
+from inbounds.namespaces import namespace
 
 __all__ = ["Dense", "LowRank", "PerRow", "Reference", "from_draws", "is_same", "laplace", "low_rank", "per_row"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = namespace(__name__)
