@@ -42,7 +42,9 @@ app = typer.Typer(
     help=(
         "Stochastic-gradient MCMC for bounded variables: draws that never leave the bounds, with the bias measured.\n\n"
         "`inbounds check` looks a model of yours over before it is sampled, and `inbounds tune` searches for a step size; "
-        "`inbounds nmf` predicts ratings, and `inbounds data` fetches public data sets."
+        "`inbounds nmf` predicts ratings, and `inbounds data` fetches public data sets.\n\n"
+        "For example: `inbounds check model.py:posterior`, where model.py says `posterior = ib.Posterior(priors, log_likelihood, data)`; "
+        "`inbounds nmf fit ratings.csv --out run`. In Python `ib.infer(posterior)` needs neither a step size nor a kernel."
     ),
 )
 data = typer.Typer(
