@@ -26,6 +26,7 @@ from inbounds.contents import data_in_words, priors_in_words
 from inbounds.data.arrays import check_data, is_source, is_stream, num_data
 from inbounds.data.source import Source
 from inbounds.data.spread import Spread
+from inbounds.display import html_table
 from inbounds.engine.compiled import Compiled
 from inbounds.space import is_constraint
 from inbounds.trees import PyTree, variable_name
@@ -346,8 +347,8 @@ class Posterior:
         return f"{self.num_data:,} data"
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{name}</td><td>{support_name(s)}</td></tr>" for name, s in self.variables())
-        return f"<table><caption>Posterior, {self._size()}</caption><tr><th>variable</th><th>support</th></tr>{rows}</table>"
+        rows = [(str(name), support_name(support)) for name, support in self.variables()]
+        return html_table(("variable", "support"), rows, f"Posterior, {self._size()}")
 
 
 def support_name(support: constraints.Constraint) -> str:

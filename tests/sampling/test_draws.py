@@ -87,6 +87,9 @@ def test_reprs_are_short_and_html_is_a_table(draws):
     assert draws._repr_html_().count("<tr>") == 4
     assert "sgld" in ib.sgld(POSTERIOR)._repr_html_()
     assert "(0, inf)" in POSTERIOR._repr_html_()
+    strange = ib.Posterior({"<b>": dist.Gamma(2.0, 1.0)})
+    assert "<td>&lt;b&gt;</td>" in strange._repr_html_()
+    assert "<b>" not in ib.sgld(strange)._repr_html_()
 
 
 def test_the_summary_warns_where_noise_dominates():

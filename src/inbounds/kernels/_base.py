@@ -239,7 +239,7 @@ class Kernel:
         rows = "".join(
             f"<tr><td>{name}</td><td>{html.escape(text)}</td></tr>" for name, text in self._in_words().items()
         )
-        return f"<table><caption>{self.name}</caption>{rows}</table>{self.posterior._repr_html_()}"
+        return f"<table><caption>{html.escape(self.name)}</caption>{rows}</table>{self.posterior._repr_html_()}"
 
     def _in_words(self) -> dict[str, str]:
         """The transforms, the gradient, and the options that are not what they are by themselves."""
