@@ -103,7 +103,7 @@ def nmf_fit(
     rank: Annotated[int, typer.Option(min=1, help="Number of factors.")] = 20,
     likelihood: Annotated[str, typer.Option(help="gaussian, poisson or binomial.")] = "gaussian",
     offsets: Annotated[bool, typer.Option(help="An offset for every user and item.")] = True,
-    iterations: Annotated[int, typer.Option(min=1, help="Steps of the chain.")] = 2_000,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Steps of the chain; chosen when left out.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Ratings a step; chosen when left out.")] = None,
     step_size: Annotated[
         float | None, typer.Option(help="In units of the inverse curvature; chosen when left out.")

@@ -48,6 +48,8 @@ KERNELS: dict[str, Callable[..., Kernel]] = {"sgld": sgld, "leimkuhler_matthews"
 EVALUATE_EVERY = (5, 25)  # steps between two draws that enter the averages: at least, at most
 PAIRS = 2**15  # predicted at once
 ARRIVAL = 150  # steps of large size, at least, but for half of a shorter run
+FEW = 20  # ratings per user on average: with fewer none is held out, and the run is longer
+SMALL = 10_000  # users and items of a table of which steps and draws cost little
 
 
 class UnknownLabelWarning(UserWarning):
@@ -160,12 +162,16 @@ class BayesianNMF(Estimator):
             out of the noise that is injected. With the kernels by name.
         step_size: a number, a function of the step number, or "auto": see `auto_step_size`. With the kernels by name it is in
             units of the inverse curvature of each row (`FactorModel.preconditioner`).
-        iterations: steps of the chain.
+        iterations: steps of the chain. None for 2,000, or for 10,000 where there are fewer than 20 ratings per user, and fewer than
+            10,000 users and items: single draws lie far apart there, many have to be averaged, and they cost little.
         batch_size: ratings a step; None for four times as many as there are users and items: with fewer, the noise of the
             gradient and not the dynamics sets the step size.
         keep: draws kept at most (in half precision) to predict pairs that were not asked for during `fit`. They lie the denser the later:
-            draw t of the chain weighs t in every average, so that no burn-in has to be chosen.
-        validation: share of the ratings held out for the curve in `history_` and the width of the intervals; 0 for none.
+            draw t of the chain weighs t in every average, so that no burn-in has to be chosen. None for 100, or for 300 where None for
+            `iterations` is 10,000.
+        validation: share of the ratings held out for the curve in `history_` and the width of the intervals; 0 for none. None for a
+            tenth, but for none where there are fewer than 20 per user and the likelihood is Gaussian: each counts there, and the
+            precision that is sampled gives the intervals their width.
         progress: print the validation RMSE on a terminal; True, False, or a function that gets a dict.
         random_state: a whole number; the same one gives the same model.
 
@@ -175,7 +181,8 @@ class BayesianNMF(Estimator):
         range_: the smallest and the largest rating.
         draws_: kept draws: a dict of arrays, leading axis = draw.
         dispersion_: residual variance on held-out ratings in units of the likelihood's; 1 where there are none.
-        history_: a dict of arrays: "step", "seconds", "rmse" (of the average so far), "single_rmse" (of one draw).
+        history_: a dict of arrays: "step", "seconds", "rmse" (of the average so far), "single_rmse" (of one draw); empty where no
+            rating is held out.
 
     Example:
         >>> ratings = ib.data.generate_ratings(50, 20, 400)
@@ -202,10 +209,10 @@ class BayesianNMF(Estimator):
         kernel: str | Callable[[Posterior], Kernel] = "sgld",
         noise_correction: bool = True,
         step_size: Any = "auto",
-        iterations: int = 2_000,
+        iterations: int | None = None,
         batch_size: int | None = None,
-        keep: int = 100,
-        validation: float = 0.1,
+        keep: int | None = None,
+        validation: float | None = None,
         progress: Any = True,
         random_state: int | None = 0,
     ):
@@ -248,7 +255,7 @@ class BayesianNMF(Estimator):
         ratings = as_ratings(X, y)
         seed = self._seed()
         if eval_set is None:
-            train, held_out = _hold_out(ratings, self.validation, seed)
+            train, held_out = _hold_out(ratings, self._share(ratings), seed)
         else:
             train, held_out = ratings, _known(as_ratings(eval_set), ratings)
         self.model_ = model = FactorModel.of(train, int(self.rank), self.likelihood, self.offsets, self.prior_rate)
@@ -256,15 +263,16 @@ class BayesianNMF(Estimator):
         self.range_ = (float(ratings.rating.min()), float(ratings.rating.max()))
         self._seen = _rated(ratings) if eval_set is None else _rated(ratings) + _rated(held_out)
 
+        iterations, keep = self._length(ratings)
         # Kept draws are nearest at the end of the run, half as far apart as if they were spread evenly.
-        spacing = min(max(EVALUATE_EVERY[0], self.iterations // (2 * self.keep)), self.iterations)
+        spacing = min(max(EVALUATE_EVERY[0], iterations // (2 * keep)), iterations)
         thin = min(EVALUATE_EVERY[1], spacing)
-        draws = self.iterations // thin
+        draws = iterations // thin
         collectors: dict[str, Any] = {"latest": Latest(kept_dtype(model))}
         if len(held_out):
             user, item, rating = map(jnp.asarray, (held_out.user, held_out.item, held_out.rating))
             collectors["curve"] = Curve(model, user, item, rating, draws)
-        watcher = _Watcher(self.progress, model, draws * thin, draws, self.keep)
+        watcher = _Watcher(self.progress, model, draws * thin, draws, keep)
         batch_size = min(self.batch_size or 4 * (train.num_users + train.num_items), len(train))
         run = sample(
             replace(self._kernel(model, train, batch_size), reports=()),  # nobody looks at them: less to compile
@@ -327,7 +335,7 @@ class BayesianNMF(Estimator):
         if return_std:
             if len(next(iter(self.draws_.values()))) < 2:
                 warnings.warn(
-                    f"The model kept one draw of {self.iterations:,} iterations: its spread is not known. Fit it with more.",
+                    "The model kept one draw: its spread is not known. Fit it with more `iterations`, and `keep` more than one.",
                     OneDrawWarning,
                     stacklevel=2,
                 )
@@ -445,6 +453,18 @@ class BayesianNMF(Estimator):
             )
         return auto_step_size(rows, batch_size, iterations, self.offsets)
 
+    def _share(self, ratings: Ratings) -> float:
+        """Of the ratings, to hold out."""
+        if self.validation is not None:
+            return self.validation
+        return 0.0 if _few_per_user(ratings) and self.likelihood == "gaussian" else 0.1
+
+    def _length(self, ratings: Ratings) -> tuple[int, int]:
+        """Steps of the chain, and draws kept at most."""
+        small = _few_per_user(ratings) and ratings.num_users + ratings.num_items < SMALL
+        iterations, keep = (10_000, 300) if small else (2_000, 100)
+        return self.iterations or iterations, self.keep or keep
+
     def _precision(self) -> float:
         return float(np.mean(self.draws_["precision"])) if "precision" in self.draws_ else 1.0
 
@@ -478,12 +498,13 @@ class BayesianNMF(Estimator):
             )
         for name in ("rank", "iterations", "batch_size", "keep"):
             value = getattr(self, name)
-            if name == "batch_size" and value is None:
+            if name != "rank" and value is None:
                 continue
             if not is_whole(value) or value < 1:
                 raise ValueError(f"`{name}` must be a positive whole number; got {value!r}.")
-        if not (isinstance(self.validation, int | float | np.number) and 0 <= self.validation < 1):
-            raise ValueError(f"`validation` is a share, at least 0 and below 1; got {self.validation!r}.")
+        share = self.validation
+        if share is not None and not (isinstance(share, int | float | np.number) and 0 <= share < 1):
+            raise ValueError(f"`validation` is a share, at least 0 and below 1, or None; got {share!r}.")
         if self.prior_rate is not None and not (math.isfinite(self.prior_rate) and self.prior_rate > 0):
             raise ValueError(f"`prior_rate` must be a positive number or None; got {self.prior_rate!r}.")
         if self.prior_rate is not None and self.offsets:
@@ -666,6 +687,10 @@ def _encode(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
         labels = labels.astype(str)
     place = np.minimum(np.searchsorted(known, labels), len(known) - 1)
     return np.where(known[place] == labels, place, len(known)).astype(np.int32)
+
+
+def _few_per_user(ratings: Ratings) -> bool:
+    return len(ratings) < FEW * ratings.num_users
 
 
 def _hold_out(ratings: Ratings, share: float, seed: int) -> tuple[Ratings, Ratings]:
