@@ -33,6 +33,14 @@ def often(folder):
     return ib.Checkpoint(folder, every_seconds=None, every_steps=1_024)
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard():
+    """Whatever started the tests: a shell lets what it runs in the background ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def at_look(monkeypatch):
     """Does something when the draws are looked at for the n-th time, in the place of deciding."""
