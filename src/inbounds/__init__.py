@@ -3,6 +3,9 @@
 from typing import TYPE_CHECKING
 
 from inbounds import display as display  # isort: skip  # before what imports NumPyro: see its bars
+
+# ArviZ leaves a NumPyro in its place that is loaded when something of it is asked for, and that loses what was imported of it before.
+from numpyro import __version__ as _  # isort: skip  # noqa: F401
 from inbounds import data as data
 from inbounds import gradients as gradients
 from inbounds import kernels as kernels

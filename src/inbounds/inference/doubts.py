@@ -16,7 +16,7 @@ from inbounds.inference.certificate import heaviest_tail
 from inbounds.inference.choose import MOST_LOOKED_ELSEWHERE, Found
 from inbounds.inference.heights import Heights
 from inbounds.inference.mode import Look, Surface
-from inbounds.inference.setup import Setup
+from inbounds.inference.setup import Setup, flat_draws
 from inbounds.inference.stopping import LEAST_ESS, Enough
 from inbounds.sampling import Draws
 from inbounds.sampling.summary import labels
@@ -138,15 +138,12 @@ def _stepped_over(draws: Draws, setup: Setup, found: Found | None, enough: Enoug
     center = surface.phi_of(mode.theta)
     hessian = surface.look(center, heights.part).hessian
     values = np.linalg.eigvalsh(hessian)
-    numbers = np.concatenate(
-        [np.asarray(x, np.float64).reshape(draws.num_chains * draws.num_draws, -1) for x in jax.tree.leaves(draws.phi)],
-        1,
-    )
-    log_volume = np.linalg.slogdet(np.atleast_2d(np.cov(numbers.T)))[1] / 2
+    numbers = flat_draws(draws.phi).reshape(-1, len(center))
+    mean, covariance = numbers.mean(axis=0), np.atleast_2d(np.cov(numbers.T))
+    log_volume = np.linalg.slogdet(covariance)[1] / 2
     if values[0] <= 0 or log_volume + np.log(values).sum() / 2 < WIDER:
         return []
     picked = numbers[np.linspace(0, len(numbers) - 1, LOOKED_AT).astype(int)]
-    mean, covariance = numbers.mean(axis=0), np.atleast_2d(np.cov(numbers.T))
     squares = np.einsum("ij,ij->i", picked - mean, np.linalg.solve(covariance, (picked - mean).T).T)
     inner = squares <= stats.chi2.median(numbers.shape[1])
     if not inner.any():

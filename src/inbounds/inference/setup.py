@@ -118,9 +118,7 @@ class Setup:
 
     def of_z(self, draws: Draws) -> np.ndarray:
         """The z of draws, in double precision, axes (chain, draw, number)."""
-        leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(draws.phi)]
-        numbers = np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2)
-        return self.z_of(numbers)
+        return self.z_of(flat_draws(draws.phi))
 
     def z_of(self, phi: np.ndarray) -> np.ndarray:
         """The z of flat proxies, in double precision."""
@@ -148,8 +146,8 @@ class Setup:
                 jax.vmap(jax.vmap(space.unconstrain))(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), theta)),
             )
         one = jax.tree.map(lambda leaf: leaf[0, 0], phi)
-        numbers = np.concatenate([leaf.reshape(leaf.shape[0] * leaf.shape[1], -1) for leaf in jax.tree.leaves(phi)], 1)
         size, _ = flattener(one)
+        numbers = flat_draws(phi).reshape(-1, size)
         setup = replace(self, transforms=space.transforms, metric=Dense(one, np.eye(size), np.eye(size)), noise=None)
         values, vectors = np.linalg.eigh(np.atleast_2d(shrunk_covariance(numbers)))
         turned = vectors * np.sqrt(np.maximum(values, 1e-12 * values[-1]))
@@ -187,6 +185,12 @@ def _placed(space: Space, named: list[Any]) -> PyTree:
         same = name == _name(now) and (scale is None or np.array_equal(scale, np.asarray(now.scale)))
         placed.append(now if same else tf.onto(support, name, scale=scale))
     return jax.tree.unflatten(treedef, placed)
+
+
+def flat_draws(tree: PyTree) -> np.ndarray:
+    """The numbers of draws in double precision, axes (chain, draw, number)."""
+    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
+    return np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves], axis=2)
 
 
 def coarse_theta(draws: Draws) -> PyTree:
