@@ -1,5 +1,6 @@
 """Metrics for what has too many dimensions for a dense one: a few directions, or a block for each row of a table."""
 
+import gc
 import tracemalloc
 from functools import lru_cache
 
@@ -131,8 +132,11 @@ def test_blocks_make_each_row_and_what_is_global_round():
 
 
 def test_a_few_directions_hold_no_more_than_three_vectors_for_each_of_them():
-    """What NumPy holds at most: the vectors that are kept are turned in the memory of the 3 rank that were made."""
-    size, rank, rows = 50_000, 8, 4_000
+    """What NumPy holds at most: the vectors that are kept are turned in the memory of the 3 rank that were made.
+
+    Two ranks are compared: what programs and what else is there take, which differs between machines, is the same for both.
+    """
+    size, rows, ranks = 50_000, 4_000, (16, 32)
     rng = np.random.default_rng(0)
     data = {"i": rng.integers(0, size, (rows, 4)), "x": rng.normal(size=(rows, 4)).astype(np.float32)}
     posterior = ib.Posterior(
@@ -141,12 +145,15 @@ def test_a_few_directions_hold_no_more_than_three_vectors_for_each_of_them():
         data,
     )
     center = {"w": np.zeros(size, np.float32)}
-    ib.metrics.low_rank(posterior, center, rank=1)  # compiles
-    tracemalloc.start()
-    metric = ib.metrics.low_rank(posterior, center, rank=rank)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most / (8 * size) < 3 * rank + 10
+    peaks = []
+    for rank in ranks:
+        ib.metrics.low_rank(posterior, center, rank=rank)  # compiles
+        gc.collect()
+        tracemalloc.start()
+        metric = ib.metrics.low_rank(posterior, center, rank=rank)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / (ranks[1] - ranks[0]) < 3.4 * 8 * size
     np.testing.assert_allclose(metric.vectors.T @ metric.vectors, np.eye(rank), atol=1e-8)
 
 
