@@ -63,6 +63,7 @@ def test_the_report_has_a_picture_a_sentence_and_a_table_in_every_section(result
         assert section.see.endswith(".")
         assert section.table is not None
         assert section.table.rows
+        assert all(any(cell is not None for cell in column) for column in zip(*section.table.rows, strict=True))
         for ending in (".png", ".svg", "-dark.svg"):
             assert section.figure.with_name(section.figure.name + ending).stat().st_size > 1000
     with open(results.path / "chains.csv", newline="") as stream:
