@@ -20,7 +20,8 @@ from jax import lax
 
 from inbounds import trees
 from inbounds.engine import normal_like
-from inbounds.gradients import GradientEstimator, GradientFactory, minibatch
+from inbounds.gradients import GradientEstimator, minibatch
+from inbounds.gradients._base import GradientFactory
 from inbounds.kernels._temperature import (
     Temperature,
     check_temperature,

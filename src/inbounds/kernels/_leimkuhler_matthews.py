@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import gradients, trees
-from inbounds.gradients import GradientFactory
+from inbounds.gradients._base import GradientFactory
 from inbounds.kernels._base import (
     Info,
     Kernel,

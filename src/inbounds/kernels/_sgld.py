@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from inbounds import gradients, trees
-from inbounds.gradients import GradientFactory
+from inbounds.gradients._base import GradientFactory
 from inbounds.kernels._base import (
     Info,
     Kernel,

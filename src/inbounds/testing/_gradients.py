@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import trees
-from inbounds.gradients import GradientEstimator, GradientFactory, full_gradient
+from inbounds.gradients import GradientEstimator, full_gradient
+from inbounds.gradients._base import GradientFactory
 from inbounds.posterior import Posterior
 from inbounds.testing._expectations import expect, expect_close
 from inbounds.trees import PyTree

@@ -11,7 +11,7 @@ import numpy as np
 
 from inbounds import transforms as tf
 from inbounds import trees
-from inbounds.gradients import GradientFactory
+from inbounds.gradients._base import GradientFactory
 from inbounds.kernels._base import Info, Kernel, MakeInfo, ProxyGradient
 from inbounds.kernels._temperature import Temperature
 from inbounds.posterior import Posterior

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from inbounds import gradients, trees
 from inbounds import transforms as tf
-from inbounds.gradients import GradientFactory
+from inbounds.gradients._base import GradientFactory
 from inbounds.kernels._base import Info, Kernel, MakeInfo, ProxyGradient, check_arguments, kernel_factory
 from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import bounds_of

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from inbounds import gradients
-from inbounds.gradients import GradientFactory
+from inbounds.gradients._base import GradientFactory
 from inbounds.kernels._base import Kernel, check_arguments, kernel_factory
 from inbounds.kernels._temperature import Temperature
 from inbounds.kernels.baselines._bounded import Bounds, bounded_kernel, is_finite_end
