@@ -13,8 +13,8 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # A part imports those before it, and no other. `inbounds` itself and the command line hand on what there is.
 ORDER = (
     "arguments", "trees", "precision", "recipe", "namespaces", "display", "schedules", "engine", "transforms", "space", "data",
-    "contents", "files", "posterior", "exact", "frontends", "preconditioners", "gradients", "metrics", "kernels", "sampling", "inference",
-    "diagnostics", "models", "tuning", "testing", "", "cli",
+    "contents", "files", "posterior", "exact", "hierarchies", "frontends", "preconditioners", "gradients", "metrics", "kernels", "sampling",
+    "inference", "diagnostics", "models", "tuning", "testing", "", "cli",
 )  # fmt: skip
 # Imported where a function needs it: draws from a file bring their certificate.
 LATER = {("sampling.saved", "inference.certificate")}

@@ -182,6 +182,18 @@ class Posterior:
         """(coordinates, dimensions of the variables), each by name, for ArviZ. Both are empty, except for models that name some."""
         return {}, {}
 
+    def without_effects(self) -> Posterior:
+        """The posterior with the effects of its groups integrated out; itself where the model has none that could be."""
+        return self
+
+    def about_effects(self) -> str | None:
+        """What becomes of the effects of groups, as a sentence; None in models without groups."""
+        return None
+
+    def density_error(self, thetas: PyTree) -> float | None:
+        """How far an approximation of the density moves means and sds at most, in posterior sds, seen at some draws; None where it is exact."""
+        return None
+
     def fingerprint(self) -> dict[str, str | None]:
         """Texts that tell the posteriors of two runs apart, the same in every process: all but the code of the model.
 

@@ -31,6 +31,7 @@ from inbounds.frontends._numpyro_checks import (
     check_start,
     supports_of,
 )
+from inbounds.frontends._numpyro_groups import NoGroups
 from inbounds.frontends._numpyro_model import CalledModel, DataPlate, PlateLayout, Slices, is_observed, layout_of
 from inbounds.frontends._numpyro_rows import NoSlices, adds_up, candidates, check_rows_used, of_single_rows
 from inbounds.posterior import Posterior, middle_of_draws
@@ -178,6 +179,8 @@ class NumPyroPosterior(Posterior):
         "every array of the data"
     )
 
+    _sampled_because: str | None = None  # effects of groups, where there are some
+
     def __init__(
         self, called: CalledModel, supports: dict[str, Any], layout: PlateLayout, slices: Slices | None = None
     ):
@@ -201,6 +204,36 @@ class NumPyroPosterior(Posterior):
     @property
     def has_density(self) -> bool:
         return True
+
+    def integrated(self, nodes: int | None = None) -> Posterior:
+        """The same with the effects of its groups integrated out, by adaptive Gauss-Hermite quadrature: a row is then a record of groups.
+
+        Args:
+            nodes: of the quadrature, per effect; 1 is Laplace's method, None as many as suit.
+
+        Raises:
+            ValueError: the model has no such groups; the message says why.
+        """
+        from inbounds.frontends._numpyro_integrated import integrated  # which is made of this one
+
+        found = integrated(self, nodes)
+        if isinstance(found, NoGroups):
+            raise ValueError(
+                f"No effects can be integrated out: {found.reason or 'no latent of the model is in a plate'}."
+            )
+        return found
+
+    def without_effects(self) -> Posterior:
+        from inbounds.frontends._numpyro_integrated import integrated
+
+        found = integrated(self)
+        if not isinstance(found, NoGroups):
+            return found
+        self._sampled_because = found.reason
+        return self
+
+    def about_effects(self) -> str | None:
+        return None if self._sampled_because is None else f"sampled like all variables: {self._sampled_because}."
 
     @cached_property
     def shapes(self) -> PyTree:

@@ -20,6 +20,7 @@ from inbounds.inference.certificate import Certificate
 from inbounds.inference.choose import Found, choose, choose_again, look_around, plans, trajectories_first
 from inbounds.inference.clock import Clock
 from inbounds.inference.doubts import Doubt, doubts
+from inbounds.inference.effects import of_its_variables, without_effects
 from inbounds.inference.heights import Heights
 from inbounds.inference.journal import Journal, Keeping
 from inbounds.inference.mode import MOST_DENSE
@@ -52,6 +53,7 @@ ENDINGS = {
     "chains": "the chains did not meet",
     "bias": "the steps were still too long",
     "noise": "the gradients were still too noisy",
+    "density": "the integrals over effects were not precise enough",
     "draws": "there was room for no more",
     "time": "the time was over",
 }
@@ -121,7 +123,8 @@ def infer(
     _check(error, method, num_chains, seed)
     _check_names(model, kwargs)
     keeping = Keeping(store, checkpoint, resume)
-    posterior = posterior_of(model, args, kwargs | (model_kwargs or {}))
+    posterior = without_effects(posterior_of(model, args, kwargs | (model_kwargs or {})), quantities or {})
+    init, transforms = (of_its_variables(posterior, tree) for tree in (init, transforms))
     space = Space.of(posterior.supports, transforms)
     theta = jax.eval_shape(posterior.start, jax.random.key(seed)) if init is None else init
     quantities = dict(quantities or {})
@@ -243,6 +246,14 @@ def _certify(
         f"{draws.num_draws:,} draws of {draws.num_chains} chains, then {ENDINGS.get(enough.why, 'it was stopped')}."
     )
     setup = setup.noted(steps=f"{steps}.", length=length)
+    effects = setup.posterior.about_effects()
+    if effects is not None:
+        off = (
+            f" By a finer rule, that moves means and sds by {enough.off:.1g} posterior sds at most."
+            if enough.off
+            else ""
+        )
+        setup = setup.noted(effects=effects + off)
     parts = ("mean", "sd", "quantiles", "mean_error", "sd_error", "quantile_error")
     draws.certificate = Certificate(
         ok=not against,

@@ -61,6 +61,12 @@ def _error(enough: Enough) -> list[str]:
         if few >= LEAST_ESS:
             return []
         return [f"there are {few:.0f} effective draws only, and it takes {LEAST_ESS}: give it more `seconds`."]
+    if 2 * (enough.off or 0.0) > enough.error:
+        return [
+            "the integrals over the effects of groups are not precise enough: by a finer rule on a sample of groups, means and sds may be off "
+            f"by {2 * (enough.off or 0.0):.2g} posterior sds (twice the error), more than {enough.error:g}. Give them more nodes: "
+            "ib.infer(ib.from_numpyro(model, ...).integrated(nodes=...))."
+        ]
     worst, size, bias = "", -math.inf, 0.0
     for name, e in enough.estimates.items():
         errors = np.maximum(e.mean_error, e.sd_error)

@@ -14,6 +14,7 @@ import numpy as np
 
 from inbounds.inference.certificate import QUANTILES, Estimates, estimate
 from inbounds.inference.clock import Clock
+from inbounds.inference.effects import error_of_density
 from inbounds.inference.setup import coarse_theta
 from inbounds.sampling import Draws
 from inbounds.sampling.draws import each_quantity
@@ -48,7 +49,8 @@ class Enough:
     Attributes:
         names: of the variables, in the order of `estimates`.
         estimates: by variable, at the last look.
-        why: "error", "chains", "bias", "noise", "draws" or "time", when the run has ended.
+        off: what the density itself may move means and sds by, in posterior sds; None until it is asked for.
+        why: "error", "chains", "bias", "noise", "density", "draws" or "time", when the run has ended.
         words: for the bar.
         course: of each look (seconds since the beginning, draws per chain, error reached).
     """
@@ -61,6 +63,7 @@ class Enough:
         self.error, self.burn_in, self.most, self.clock, self.progress = error, burn_in, most, clock, progress
         self.estimates: dict[str, Estimates] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.off: float | None = None
         self.why = ""
         self.words = ""
         self.course: list[tuple[float, int, float]] = []
@@ -79,6 +82,8 @@ class Enough:
 
     def enough(self, draws: Draws) -> bool:
         self.look(draws)
+        if self.off is None and self.reached() <= self.error:  # it takes a while, and is the same for more draws
+            self.off = error_of_density(draws)
         reached = self.reached()
         self.course.append((self.clock.elapsed(), draws.num_draws, reached))
         self._say(draws, reached)
@@ -93,6 +98,8 @@ class Enough:
             self.why = "noise"
         elif biased > BIAS_SHARE * self.error:
             self.why = "bias"
+        elif 2 * (self.off or 0.0) > self.error:
+            self.why = "density"
         elif reached <= self.error and not self.disagreeing() and self.least_ess() >= LEAST_ESS:
             self.why = "error"
         elif draws.num_draws >= self.most:
@@ -114,6 +121,8 @@ class Enough:
         """A part of the estimates, shaped like the variables; NaN, or infinite errors, where nothing is known."""
         if self.estimates:
             found = {name: getattr(e, part) for name, e in self.estimates.items()}
+            if self.off and ("error" in part or part == "mean_bias"):
+                found = {name: np.hypot(x, self.off) for name, x in found.items()}
             return {name: x.reshape((*self.shapes[name], *x.shape[1:])) for name, x in found.items()}
         nothing = np.inf if "error" in part or "bias" in part else np.nan
         more = (len(QUANTILES),) if part.startswith("quantile") else ()
@@ -124,9 +133,10 @@ class Enough:
 
     def reached(self) -> float:
         """Twice the largest total error of a mean or an sd."""
-        return 2 * max(
+        largest = max(
             (float(np.max(np.maximum(e.mean_error, e.sd_error), initial=0)) for e in self._all()), default=math.inf
         )
+        return 2 * math.hypot(largest, self.off or 0.0)
 
     def least_ess(self) -> float:
         return min((float(np.min(e.ess, initial=np.inf)) for e in self._all()), default=0.0)

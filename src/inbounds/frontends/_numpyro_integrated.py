@@ -1,0 +1,118 @@
+"""The posterior of a NumPyro model without the effects of its groups, which are integrated out."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from inbounds.arguments import whole_number
+from inbounds.frontends._numpyro_groups import CutModel, NoGroups, cut_of
+from inbounds.frontends._numpyro_model import PlateLayout
+from inbounds.frontends.numpyro import NumPyroPosterior
+from inbounds.hierarchies.layout import Bucket
+from inbounds.hierarchies.marginal import Marginal
+from inbounds.posterior import Posterior
+from inbounds.trees import PyTree
+
+__all__ = ["IntegratedPosterior", "integrated"]
+
+
+class IntegratedPosterior(NumPyroPosterior):
+    """The posterior of what is no effect of a group: a row of its data is a record of groups. Made by `NumPyroPosterior.integrated`.
+
+    Args:
+        joint: of the same model, effects included.
+        cut: the model cut into groups.
+        nodes: of the quadrature, per effect.
+    """
+
+    def __init__(self, joint: NumPyroPosterior, cut: CutModel, nodes: int | None = None):
+        self.model, self.called, self.cut, self.layout, self.slices = (
+            joint.model, joint.called, cut, PlateLayout((), shared=True), None,
+        )  # fmt: skip
+        self._names, self.of_minibatches = set(), frozenset()
+        self.marginal = Marginal(cut.joint, cut.width, nodes)
+        supports = {name: support for name, support in joint.supports.items() if name not in cut.names}
+        Posterior.__init__(
+            self, supports=supports, log_prior=self._outside, log_likelihood=self.marginal.terms, data=cut.records
+        )
+
+    def log_density(self, theta: PyTree, rows: Any = None) -> jax.Array:
+        return Posterior.log_density(self, theta, rows)
+
+    def deterministics(self, theta: PyTree) -> dict[str, jax.Array]:
+        """The deterministic sites that depend neither on effects nor on rows."""
+        found = self._look_at_one(theta, jnp.zeros((1, self.cut.width))).deterministics
+        return {name: value for name, value in found.items() if name in self._of_theta}
+
+    def without_effects(self) -> Posterior:
+        return self
+
+    def density_error(self, thetas: PyTree) -> float | None:
+        return self.marginal.error(thetas, self.cut.records)
+
+    def observed(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def about_effects(self) -> str | None:
+        """What becomes of the effects, as a sentence."""
+        names, shape = ", ".join(map(repr, sorted(self.cut.names))), self.cut.shape
+        how = f"{self.marginal.nodes} nodes per effect" if self.marginal.nodes > 1 else "Laplace's method"
+        return (
+            f"{names} of the {shape.size:,} groups of {shape.plate!r} are integrated out, {self.marginal.effects} per group, by {how}; "
+            f"a row is a record of {self._groups_per_record()}."
+        )
+
+    def _groups_per_record(self) -> str:
+        places = sum(bucket.count.shape[1] for bucket in self.cut.records)
+        return "one group" if places == 1 else f"up to {places:,} groups"
+
+    def _outside(self, theta: PyTree, rows: Any = None) -> jax.Array:
+        rest = self._look_at_one(theta, jnp.zeros((1, self.cut.width))).rest
+        return sum((jnp.sum(value) for value in rest.values()), jnp.zeros(()))
+
+    def _look_at_one(self, theta: PyTree, z: jax.Array) -> Any:
+        return self.cut.look(theta, z, self.cut.one_group)
+
+    @cached_property
+    def _of_theta(self) -> frozenset[str]:
+        """The deterministic sites that are the same whatever the effects and the groups are."""
+        theta, last = self.start(jax.random.key(0)), self.cut.records[-1]
+        count = min(2, last.count.size)
+        some = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[-count:], last)
+
+        def values(groups: Bucket, number: float) -> dict[str, np.ndarray]:
+            z = jnp.full((len(groups.count), self.cut.width), number)
+            found: dict[str, np.ndarray] = jax.tree.map(
+                np.asarray, jax.jit(self.cut.look)(theta, z, groups).deterministics
+            )
+            return found
+
+        one, other = values(self.cut.one_group, 0.1), values(some, 0.4)
+        return frozenset(n for n, x in one.items() if x.shape == other[n].shape and np.array_equal(x, other[n]))
+
+    def _draw(self, key: jax.Array) -> PyTree:
+        return self.cut.prior_draw(key)
+
+    def _size(self) -> str:
+        return f"{self.cut.shape.size:,} groups in {self.num_data:,} records"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.about_effects()}</p>{Posterior._repr_html_(self)}"
+
+
+def integrated(joint: NumPyroPosterior, nodes: int | None = None) -> IntegratedPosterior | NoGroups:
+    """The posterior without the effects of its groups; or why there is none.
+
+    Args:
+        joint: with them.
+        nodes: of the quadrature, per effect; None: as many as suit.
+    """
+    found = cut_of(joint.called)
+    if isinstance(found, NoGroups):
+        return found
+    return IntegratedPosterior(joint, found, None if nodes is None else whole_number("nodes", nodes))
