@@ -225,10 +225,18 @@ def ordinary_with_everything(tables, group, level_of_group, mask):
         numpyro.factor("penalty", -jnp.abs(mean) * jnp.ones(4))
 
 
+def a_factor_alone(x, y):
+    """A density that no distribution has, row by row."""
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("data", len(y)):
+        numpyro.factor("cost", -jnp.abs(y - x @ weights))
+
+
 WITH_NAN = np.where(MASK[:, None], WIDE, np.nan)
 ORDINARY = {
     "arguments as they are": (ordinary, (X, Y), ("x", "y")),
     "double precision, and a size of its own": (ordinary_of_a_number, (X.astype(float), Y, N), ("x", "y")),
+    "a factor alone": (a_factor_alone, (X, Y), ("x", "y")),
     "everything": (
         ordinary_with_everything,
         ({"wide": WITH_NAN}, GROUP, np.linspace(-1.0, 1.0, N).astype(np.float32), MASK),

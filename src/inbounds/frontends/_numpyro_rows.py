@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from inbounds.frontends._numpyro_model import Slices, base_of
+from inbounds.frontends._numpyro_model import Site, Slices, base_of
 
 if TYPE_CHECKING:
     from inbounds.frontends.numpyro import NumPyroPosterior
@@ -211,7 +211,7 @@ class NoSlices(NamedTuple):
 def candidates(called: Any) -> list[Slices] | NoSlices:
     """How a model without `subsample_size` may be cut into minibatches, likely ones first."""
     sites = called.sites()
-    data = {name: site for name, site in sites.items() if not site.latent and site.kind not in ("Delta", "Unit")}
+    data = {name: site for name, site in sites.items() if not site.latent and _of_data(site)}
     if not data:
         return NoSlices(None)
     observed = {name: site for name, site in data.items() if site.plates}
@@ -239,6 +239,11 @@ def candidates(called: Any) -> list[Slices] | NoSlices:
     named = tuple(name for name, x in arrays.items() if x.ndim and x.shape[0] == size)
     subsets = [named] + [tuple(x for x in named if x != left_out) for left_out in named if 1 < len(named) <= ATTEMPTS]
     return [Slices(plates, size, subset) for subset in subsets]
+
+
+def _of_data(site: Site) -> bool:
+    """Observations, and factors of rows: those outside of plates are of no row."""
+    return site.kind != "Delta" and (site.kind != "Unit" or bool(site.plates))
 
 
 def adds_up(posterior: NumPyroPosterior, slices: Slices) -> str | None:
