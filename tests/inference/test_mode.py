@@ -10,7 +10,7 @@ from numpyro.distributions import constraints
 
 import inbounds as ib
 from inbounds.inference.elsewhere import look_elsewhere
-from inbounds.inference.mode import find_mode
+from inbounds.inference.mode import Look, find_mode, newton
 from inbounds.space import Space
 
 
@@ -112,6 +112,12 @@ def test_a_saddle_is_left_for_a_mode_and_the_other_one_is_seen():
     np.testing.assert_allclose(np.abs(mode.theta["x"]), 20, atol=0.1)
     (other,) = look_elsewhere(posterior, space, mode, seed=0).rivals
     np.testing.assert_allclose(other.theta["x"], -mode.theta["x"], atol=0.1)
+
+
+def test_a_search_that_begins_where_a_derivative_is_not_finite_says_so():
+    """Powers overflow far out, and then the value is finite where the Hessian is not."""
+    _, _, why = newton(lambda phi: Look(1.0, np.zeros(2), np.full((2, 2), np.nan)), np.zeros(2))
+    assert "not finite" in why
 
 
 def test_thousands_of_dimensions_are_searched_by_gradients():

@@ -37,6 +37,7 @@ NEARBY = (
 FIRST_ROWS = 4_096  # of a part of the data, at least,
 ROWS_PER_NUMBER = 50  # and for each dimension
 GROWTH = 100  # rows of one part over those of the part before
+NOT_FINITE = "the log density of the posterior or a derivative of it is not finite where the search begins"
 SADDLE = 1e-8  # of the largest curvature, below minus which a direction goes downhill
 MOST_STEPS = 300  # on one part of the data, or on all of them
 POINTS_AT_ONCE = 16  # whose values are made side by side,
@@ -371,6 +372,8 @@ def _newton(
     """(the point, what was seen there, why it is no minimum): steps inside a ball that grows where the model of the surface is right."""
     phi = rounded(phi)
     here, radius = look(phi), math.inf
+    if not here.finite:
+        return phi, here, NOT_FINITE
     for _ in range(most):
         distance = _decrement(here)
         if distance <= tolerance:
@@ -448,6 +451,8 @@ def _why_not(surface: Surface, here: Look, decrement: float, why: str) -> str:
             f"no point was found at which the gradient over all the data is zero: the best one is {decrement:.3g} posterior sds from where "
             f"it would be ({why})"
         )
+    if not here.finite:
+        return f"{NOT_FINITE}, over all the data"
     scales = _scales(here.hessian)
     values, vectors = np.linalg.eigh(scales[:, None] * here.hessian * scales)
     flattest = np.abs(vectors[:, 0])
