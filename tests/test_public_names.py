@@ -85,6 +85,7 @@ NAMESPACES = [
     "inbounds.diagnostics",
     "inbounds.display",
     "inbounds.gradients",
+    "inbounds.hierarchies",
     "inbounds.kernels",
     "inbounds.kernels.baselines",
     "inbounds.metrics",

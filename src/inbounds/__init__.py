@@ -8,6 +8,7 @@ from inbounds import display as display  # isort: skip  # before what imports Nu
 from numpyro import __version__ as _  # isort: skip  # noqa: F401
 from inbounds import data as data
 from inbounds import gradients as gradients
+from inbounds import hierarchies as hierarchies
 from inbounds import kernels as kernels
 from inbounds import metrics as metrics
 from inbounds import preconditioners as preconditioners
@@ -75,6 +76,7 @@ __all__ = [
     "from_numpyro",
     "from_pymc",
     "gradients",
+    "hierarchies",
     "infer",
     "kernels",
     "lazy_rows",

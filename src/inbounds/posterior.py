@@ -190,6 +190,10 @@ class Posterior:
         """What becomes of the effects of groups, as a sentence; None in models without groups."""
         return None
 
+    def draw_effects(self, thetas: PyTree) -> dict[str, np.ndarray] | None:
+        """Draws of the effects of groups that were integrated out, one for each of thetas, axes (chain, draw, ...); None where they are many."""
+        return None
+
     def density_error(self, thetas: PyTree) -> float | None:
         """How far an approximation of the density moves means and sds at most, in posterior sds, seen at some draws; None where it is exact."""
         return None

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 from numpyro import handlers
 
 from inbounds.frontends._numpyro_model import CalledModel, _Guard, _Handler, base_of, is_latent
@@ -119,8 +121,9 @@ class _Plates(_Handler):
 class _Effects(_Handler):
     """Puts effects in, by their coordinates, and notes the log densities of those."""
 
-    def __init__(self, fn: Callable[..., Any], effects: tuple[Effect, ...], z: jax.Array):
+    def __init__(self, fn: Callable[..., Any], effects: tuple[Effect, ...], z: jax.Array, known: int | None = None):
         self.coordinates = {effect.name: (effect, z[:, effect.first : effect.last]) for effect in effects}
+        self.known = known  # the groups with coordinates come first; the effects of the others are drawn
         self.densities: dict[str, jax.Array] = {}
         super().__init__(fn)
 
@@ -128,7 +131,24 @@ class _Effects(_Handler):
         if msg["type"] == "sample" and msg["name"] in self.coordinates:
             effect, z = self.coordinates[msg["name"]]
             place = jnp.moveaxis(z.reshape(-1, *effect.shape), 0, effect.axis)
-            msg["value"], self.densities[effect.name] = effect_of(msg["fn"], place)
+            value, self.densities[effect.name] = effect_of(msg["fn"], place)
+            if self.known is not None:
+                is_known = jnp.arange(value.shape[effect.axis]) < self.known
+                is_known = is_known.reshape(-1, *[1] * (-1 - effect.axis))
+                value = jnp.where(is_known, value, msg["fn"].sample(numpyro.prng_key()))
+            msg["value"] = value
+
+
+class _Hidden(_Handler):
+    """Lets observed sites be drawn."""
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if (
+            msg["type"] == "sample"
+            and msg["is_observed"]
+            and not isinstance(base_of(msg["fn"]), dist.Delta | dist.Unit)
+        ):
+            msg["is_observed"], msg["value"] = False, None
 
 
 class CutModel:
@@ -143,6 +163,8 @@ class CutModel:
     def __init__(self, called: CalledModel, shape: Shape, effects: tuple[Effect, ...]):
         self.called, self.shape, self.effects = called, shape, effects
         self.names = frozenset(effect.name for effect in effects)
+        self.of_theta: frozenset[str] = frozenset()  # the deterministic sites that depend on no effect and no row,
+        self.axes: dict[str, int] = {}  # and those with one value per group: which axis that is, from the end
 
     @property
     def width(self) -> int:
@@ -197,6 +219,54 @@ class CutModel:
                 found.deterministics[name] = jnp.asarray(site["value"])
         return found
 
+    def values(self, theta: PyTree, z: jax.Array, groups: Bucket) -> dict[str, jax.Array]:
+        """The effects of some groups, and the deterministic sites with one value per group, by name; first axis = group."""
+        look = self.look(theta, z, groups)
+        return look.effects | {n: jnp.moveaxis(look.deterministics[n], axis, 0) for n, axis in self.axes.items()}
+
+    def predicted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], np.ndarray]:
+        """What draws data for other rows, of theta, of coordinates of effects and of a key; and the numbers of the groups of those rows.
+
+        The groups that were seen come first, with coordinates; the effects of the others are drawn from their law.
+        """
+        called = CalledModel(self.called.model, *jax.tree.map(_as_jax, (args, kwargs)))
+        arrays = called.arrays()
+        if self.shape.column is None:
+            length = max(
+                (arrays[name].shape[0] for name in self.shape.of_groups if name in arrays), default=self.shape.size
+            )
+            numbers, rows, changed = self.shape.size + np.arange(length), 0, {}
+        else:
+            if self.shape.column not in arrays:
+                raise ValueError(
+                    f"The model was called without {self.shape.column!r}, which has the group of every row."
+                )
+            column = np.asarray(arrays[self.shape.column])
+            numbers, inverse = np.unique(column, return_inverse=True)
+            rows, changed = len(column), {self.shape.column: jnp.asarray(inverse, column.dtype)}
+            if len(numbers) and numbers[0] < 0:
+                raise ValueError(f"{self.shape.column!r} must have numbers of groups, from 0 on; got {numbers[0]}.")
+            for name in self.shape.of_groups:
+                if name in arrays and len(numbers) and len(arrays[name]) <= numbers[-1]:
+                    raise ValueError(
+                        f"{name!r} has {len(arrays[name]):,} entries, one per group, and there is a group {numbers[-1]:,}: "
+                        "give it those of the new groups, too."
+                    )
+                changed |= {name: arrays[name][numbers]} if name in arrays else {}
+        called = called.with_arrays(changed)
+        widths = {self.shape.plate: len(numbers)} | dict.fromkeys(self.shape.rows, rows)
+        old = int(np.sum(numbers < self.shape.size))
+
+        def run(theta: PyTree, z: jax.Array | None, key: jax.Array) -> dict[str, jax.Array]:
+            coordinates = jnp.zeros((len(numbers), self.width)).at[:old].set(0.0 if z is None else z)
+            hidden = _Hidden(_Plates(called.model, widths))
+            placed = handlers.substitute(_Effects(hidden, self.effects, coordinates, old), data=theta)
+            sites = called._call(handlers.trace(handlers.seed(placed, rng_seed=key)))
+            drawn = {name: site["value"] for name, site in sites.items() if is_latent(site)}
+            return {name: value for name, value in drawn.items() if name not in self.names and name not in theta}
+
+        return run, numbers
+
     def prior_draw(self, key: jax.Array) -> dict[str, jax.Array]:
         """The latents that are no effects, drawn from their prior."""
         sites, _, _ = self._run(partial(handlers.seed, rng_seed=key), jnp.zeros((1, self.width)), self.one_group)
@@ -235,6 +305,10 @@ class CutModel:
         placed = _Effects(_Guard(fed, set()), self.effects, z)
         sites = called._call(handlers.trace(handlers.seed(latents(placed), rng_seed=0)))
         return sites, placed.densities, fed.sizes
+
+
+def _as_jax(leaf: Any) -> Any:
+    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc" else leaf
 
 
 def _density(site: dict[str, Any], sizes: dict[str, int]) -> Any:
@@ -433,7 +507,21 @@ def adds_up(cut: CutModel) -> str | None:
         return f"it does not run on fewer groups ({str(error).splitlines()[0][:200] if str(error) else type(error).__name__})"
     if not of_all.rows and not of_all.groups:
         return "no data belong to its groups"
+    _sort_deterministics(cut, of_all.deterministics, found.deterministics, some.group)
     return None
+
+
+def _sort_deterministics(cut: CutModel, whole: dict[str, Any], part: dict[str, Any], group: np.ndarray) -> None:
+    """Which deterministic sites are functions of theta, and which have one value per group."""
+    for name, value in part.items():
+        if value.shape == whole[name].shape and close(whole[name], value, "deterministic"):
+            cut.of_theta |= {name}
+            continue
+        for axis in range(-value.ndim, 0):
+            fits = value.shape[axis] == len(group) and whole[name].shape[axis] == cut.shape.size
+            if fits and close(np.take(whole[name], group, axis), value, "deterministic"):
+                cut.axes[name] = axis
+                break
 
 
 def _difference(whole: Look, part: Look, groups: Bucket, rows: np.ndarray | None) -> str | None:

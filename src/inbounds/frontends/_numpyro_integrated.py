@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,12 +13,15 @@ from inbounds.arguments import whole_number
 from inbounds.frontends._numpyro_groups import CutModel, NoGroups, cut_of
 from inbounds.frontends._numpyro_model import PlateLayout
 from inbounds.frontends.numpyro import NumPyroPosterior
+from inbounds.hierarchies.afterwards import of_groups
 from inbounds.hierarchies.layout import Bucket
 from inbounds.hierarchies.marginal import Marginal
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree
 
 __all__ = ["IntegratedPosterior", "integrated"]
+
+FEW_EFFECTS, FEW_ROWS = 256, 5_000  # up to which effects are drawn with every draw
 
 
 class IntegratedPosterior(NumPyroPosterior):
@@ -36,6 +39,7 @@ class IntegratedPosterior(NumPyroPosterior):
         )  # fmt: skip
         self._names, self.of_minibatches = set(), frozenset()
         self.marginal = Marginal(cut.joint, cut.width, nodes)
+        self.records, self.num_groups = cut.records, cut.shape.size
         supports = {name: support for name, support in joint.supports.items() if name not in cut.names}
         Posterior.__init__(
             self, supports=supports, log_prior=self._outside, log_likelihood=self.marginal.terms, data=cut.records
@@ -47,10 +51,29 @@ class IntegratedPosterior(NumPyroPosterior):
     def deterministics(self, theta: PyTree) -> dict[str, jax.Array]:
         """The deterministic sites that depend neither on effects nor on rows."""
         found = self._look_at_one(theta, jnp.zeros((1, self.cut.width))).deterministics
-        return {name: value for name, value in found.items() if name in self._of_theta}
+        return {name: value for name, value in found.items() if name in self.cut.of_theta}
 
     def without_effects(self) -> Posterior:
         return self
+
+    def values(self, theta: PyTree, z: jax.Array, groups: Bucket) -> dict[str, jax.Array]:
+        return self.cut.values(theta, z, groups)
+
+    def predicted(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Callable[..., dict[str, jax.Array]], np.ndarray]:
+        return self.cut.predicted(args, kwargs)
+
+    def draw_effects(self, thetas: PyTree) -> dict[str, np.ndarray] | None:
+        rows = sum(int(np.sum(np.maximum(bucket.count, 0))) for bucket in self.records)
+        if self.num_groups * self.marginal.effects > FEW_EFFECTS or rows > FEW_ROWS:
+            return None
+        shape = np.shape(jax.tree.leaves(thetas)[0])[:2]
+        flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), thetas)
+        found = of_groups(self, flat, np.arange(self.num_groups), 0)
+        axes = {effect.name: effect.axis for effect in self.cut.effects} | self.cut.axes
+        in_place = {name: np.moveaxis(x, 1, axes[name]) for name, x in found.items()}  # where the model has the groups
+        return {name: x.reshape(*shape, *x.shape[1:]) for name, x in in_place.items()}
 
     def density_error(self, thetas: PyTree) -> float | None:
         return self.marginal.error(thetas, self.cut.records)
@@ -77,23 +100,6 @@ class IntegratedPosterior(NumPyroPosterior):
 
     def _look_at_one(self, theta: PyTree, z: jax.Array) -> Any:
         return self.cut.look(theta, z, self.cut.one_group)
-
-    @cached_property
-    def _of_theta(self) -> frozenset[str]:
-        """The deterministic sites that are the same whatever the effects and the groups are."""
-        theta, last = self.start(jax.random.key(0)), self.cut.records[-1]
-        count = min(2, last.count.size)
-        some = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[-count:], last)
-
-        def values(groups: Bucket, number: float) -> dict[str, np.ndarray]:
-            z = jnp.full((len(groups.count), self.cut.width), number)
-            found: dict[str, np.ndarray] = jax.tree.map(
-                np.asarray, jax.jit(self.cut.look)(theta, z, groups).deterministics
-            )
-            return found
-
-        one, other = values(self.cut.one_group, 0.1), values(some, 0.4)
-        return frozenset(n for n, x in one.items() if x.shape == other[n].shape and np.array_equal(x, other[n]))
 
     def _draw(self, key: jax.Array) -> PyTree:
         return self.cut.prior_draw(key)

@@ -77,7 +77,8 @@ def center_of(joint: Joint, start: jax.Array) -> Center:
 
     def wanted(search: _Search) -> jax.Array:
         decrement = jnp.sum(_newton_step(search.here) * search.here.gradient, axis=-1)
-        return (search.step < MOST_STEPS) & jnp.any((decrement > NEAR**2) & (search.share > 1e-6))
+        far = (decrement > NEAR**2) & (search.share > 1e-6)
+        return (search.step == 0) | (search.step < MOST_STEPS) & jnp.any(far)
 
     def step(search: _Search) -> _Search:
         towards = jnp.clip(_newton_step(search.here), -LONGEST, LONGEST)
@@ -88,7 +89,11 @@ def center_of(joint: Joint, start: jax.Array) -> Center:
         share = jnp.where(uphill, jnp.minimum(1.0, 2 * search.share), search.share / 4)
         return _Search(search.step + 1, jnp.where(uphill[:, None], at, search.at), here, share)
 
-    begin = _Search(jnp.zeros((), int), start, _look(joint, start), jnp.ones_like(start[:, 0]))
+    # Nothing is known of the start, so that the first step stays there: the joint density is compiled once.
+    unknown = _Look(
+        jnp.full_like(start[:, 0], -jnp.inf), jnp.zeros_like(start), start[:, :, None] * 0 + jnp.eye(start.shape[1])
+    )
+    begin = _Search(jnp.zeros((), int), start, unknown, jnp.ones_like(start[:, 0]))
     found = jax.lax.while_loop(wanted, step, begin)
     return Center(found.at, _inverse_root(_cholesky(found.here.curvature)))
 

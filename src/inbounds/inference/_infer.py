@@ -232,6 +232,7 @@ def _certify(
     draws.quantities.update(enough.quantities)
     if draws.num_draws >= FEWEST_DRAWS:
         enough.look(draws)
+        enough.look_at_effects(draws)
         against = [*against, *doubts(draws, setup, found, enough)]
     else:
         few = f"there are {draws.num_draws} draws per chain only: give it more `seconds`."

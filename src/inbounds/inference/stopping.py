@@ -82,8 +82,9 @@ class Enough:
 
     def enough(self, draws: Draws) -> bool:
         self.look(draws)
-        if self.off is None and self.reached() <= self.error:  # it takes a while, and is the same for more draws
-            self.off = error_of_density(draws)
+        if self.reached() <= self.error:  # these take a while
+            self.off = error_of_density(draws) if self.off is None else self.off
+            self.look_at_effects(draws)
         reached = self.reached()
         self.course.append((self.clock.elapsed(), draws.num_draws, reached))
         self._say(draws, reached)
@@ -110,12 +111,25 @@ class Enough:
         """Work out the errors of all the variables."""
         draws.quantities.update(self.quantities)
         draws.each_quantity = self.each_quantity
-        for name, (fine, coarse) in both(draws).items():
+        self.estimates = {}
+        self._estimate(both(draws))
+        self.num_chains, self.num_draws = draws.num_chains, draws.num_draws
+
+    def look_at_effects(self, draws: Draws) -> None:
+        """The same for the effects of groups that were integrated out, where they are few: they are drawn now."""
+        fine = draws.posterior.draw_effects(draws.theta)
+        if fine is None:
+            return
+        draws.drawn.update(fine)
+        coarse = draws.posterior.draw_effects(coarse_theta(draws)) if "coarse" in draws.stats else None
+        self._estimate({name: (x, None if coarse is None else coarse[name]) for name, x in fine.items()})
+
+    def _estimate(self, pairs: Pairs) -> None:
+        for name, (fine, coarse) in pairs.items():
             flat = [None if x is None else np.reshape(x, (*x.shape[:2], -1)) for x in (fine, coarse)]
             assert flat[0] is not None
             self.shapes[name] = fine.shape[2:]
             self.estimates[name] = estimate(flat[0], flat[1])
-        self.num_chains, self.num_draws = draws.num_chains, draws.num_draws
 
     def by_variable(self, part: str, starts: PyTree) -> dict[str, np.ndarray]:
         """A part of the estimates, shaped like the variables; NaN, or infinite errors, where nothing is known."""
@@ -172,7 +186,7 @@ class Enough:
 
 def both(draws: Draws) -> Pairs:
     """Of each variable the draws of the fine and of the coarse chains, axes (chain, draw, ...)."""
-    fine = draws.variables()
+    fine = {name: x for name, x in draws.variables().items() if name not in draws.drawn}
     if "coarse" not in draws.stats:
         return {name: (np.asarray(x), None) for name, x in fine.items()}
     theta = coarse_theta(draws)

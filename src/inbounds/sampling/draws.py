@@ -52,6 +52,7 @@ class Draws:
             `mean_error`, `sd_error` and `quantile_error` by variable, and `choices`.
         quantities: functions of theta by name; their values are among `variables()`.
         each_quantity: what makes them, where it has been compiled.
+        drawn: what was drawn afterwards, given each draw of theta, by name; it counts among the deterministics.
         data_version: of the posterior's data, how often they had been given; None where nobody knows.
         known: of draws that were loaded, what a file says in the place of their model.
 
@@ -78,6 +79,7 @@ class Draws:
     certificate: Any = field(default=None, repr=False)
     quantities: dict[str, Callable[[PyTree], Any]] = field(default_factory=dict, repr=False)
     each_quantity: Callable[[PyTree], Any] | None = field(default=None, repr=False)
+    drawn: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
     data_version: int | None = field(default=None, repr=False)
     known: dict[str, Any] = field(default_factory=dict, repr=False)
     _convergence: dict[str, Convergence] = field(default_factory=dict, repr=False)
@@ -131,8 +133,8 @@ class Draws:
         return found
 
     def deterministics(self) -> dict[str, np.ndarray]:
-        """Draws of the functions of theta that the posterior names (`numpyro.deterministic`), by name."""
-        return self._deterministics
+        """Draws of the functions of theta that the posterior names (`numpyro.deterministic`), and of what was drawn afterwards, by name."""
+        return self._deterministics | self.drawn
 
     def functions_of(self, theta: PyTree) -> dict[str, np.ndarray]:
         """Deterministics and quantities at other draws of theta, by name."""
