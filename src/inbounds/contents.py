@@ -127,7 +127,13 @@ def _checksum(array: Any) -> str:
 def _some_rows(leaf: Any) -> np.ndarray:
     if leaf.size == 0 or leaf.ndim == 0:
         return np.asarray(leaf)
-    return np.asarray(leaf[np.unique(np.linspace(0, leaf.shape[0] - 1, ROWS).astype(int))])
+    places = np.unique(np.linspace(0, leaf.shape[0] - 1, ROWS).astype(int))
+    return np.asarray(_picked(leaf, places) if isinstance(leaf, jax.Array) else leaf[places])
+
+
+@jax.jit
+def _picked(leaf: jax.Array, places: jax.Array) -> jax.Array:
+    return leaf[places]
 
 
 def _is_distribution(x: Any) -> bool:

@@ -6,6 +6,7 @@ They are made where the data lie, a slice of rows at a time. Only what has the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -87,24 +88,29 @@ class Likelihood:
         data = self.posterior.data
         if is_stream(data):
             return Part(data.look(size, seed), total / min(size, total))
-        picked = np.sort(np.random.default_rng(seed).choice(total, size, replace=False))
-        return Part(jax.tree.map(lambda leaf: leaf[picked], self.posterior.placed_data), total / size)
+        data = self.posterior.placed_data
+        if size < total:
+            data = _picked(data, np.sort(np.random.default_rng(seed).choice(total, size, replace=False)))
+        return Part(data, total / size)
 
     def expansion(self, theta: np.ndarray, part: Part | None = None) -> tuple[float, np.ndarray, np.ndarray]:
         """Value, gradient and Hessian at a flat theta."""
-        value, gradient, hessian = self._sum("expansion", _expansion, theta, columns=self.dimension, part=part)
+        size = self.dimension
+        shapes = ((), (size,), (size, size))
+        value, gradient, hessian = self._sum("expansion", _expansion, shapes, theta, columns=size, part=part)
         return float(value), gradient, (hessian + hessian.T) / 2
 
     def slope(self, theta: np.ndarray, part: Part | None = None) -> tuple[float, np.ndarray]:
         """Value and gradient at a flat theta."""
-        value, gradient = self._sum("slope", _value_and_gradient, theta, columns=1, part=part)
+        shapes = ((), (self.dimension,))
+        value, gradient = self._sum("slope", _value_and_gradient, shapes, theta, columns=1, part=part)
         return float(value), gradient
 
     def products(self, theta: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """The Hessian at a flat theta times each row of `vectors`: one pass over the data for all of them."""
-        return np.asarray(
-            self._sum("products", _products, theta, np.asarray(vectors, np.float64), columns=len(vectors))
-        )
+        vectors = np.asarray(vectors, np.float64)
+        (found,) = self._sum("products", _products, (vectors.shape,), theta, vectors, columns=len(vectors))
+        return found
 
     @property
     def _narrow(self) -> bool:
@@ -118,39 +124,42 @@ class Likelihood:
         A slice shows it by so many sums of its rows with random signs: no gradient of a single row is made.
         """
         signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(probes, 8 * MOST_ROWS))
-        return np.asarray(self._sum("squares", _squares, theta, signs, columns=probes))
+        (found,) = self._sum("squares", _squares, ((self.dimension,),), theta, signs, columns=probes)
+        return found
 
     def _sum(
-        self, name: str, function: Callable[..., Any], *arguments: np.ndarray, columns: int, part: Part | None = None
-    ) -> Any:
-        """`function(log likelihoods of the rows of a slice, *arguments)`, summed over all slices."""
+        self, name: str, function: Callable[..., tuple[jax.Array, ...]], shapes: tuple[tuple[int, ...], ...], *arguments: np.ndarray,
+        columns: int, part: Part | None = None,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        """`function(log likelihoods of the rows of a slice, *arguments)`, arrays of these shapes, summed over all slices."""
         likelihood = self.posterior.log_likelihood
         with in_double():
             arguments = tuple(np.asarray(a, np.float64) for a in arguments)
+            total: tuple[Any, ...] = tuple(np.zeros(shape) for shape in shapes)
             if likelihood is None:
-                return jax.tree.map(np.asarray, function(lambda theta: jnp.zeros(1), *arguments))
+                return total
 
             if name not in self._compiled:
 
-                def of_slice(arguments: tuple[jax.Array, ...], rows: PyTree, weights: jax.Array) -> PyTree:
+                def with_slice(
+                    total: tuple[jax.Array, ...], arguments: tuple[jax.Array, ...], rows: PyTree, weights: jax.Array
+                ) -> tuple[jax.Array, ...]:
                     rows = jax.tree.map(in_doubles, rows)
 
                     def terms(theta: jax.Array) -> jax.Array:
                         of_rows = likelihood(self.unravel(theta), rows)
                         return jnp.where(weights > 0, of_rows, 0.0).astype(jnp.float64)
 
-                    return function(terms, *arguments)
+                    return tuple(a + b for a, b in zip(total, function(terms, *arguments), strict=True))
 
-                self._compiled[name] = jax.jit(of_slice)
+                self._compiled[name] = jax.jit(with_slice)
             # What has the size of theta is made for every slice: a large one pays for more rows.
             most = MOST_ROWS * max(1, min(8, self.dimension // 2**16)) if self._narrow else MOST_ROWS
             size = max(FEWEST_ROWS, min(most, SLICE_NUMBERS // max(1, columns)))
-            total: Any = None
             for rows, weights in slices(self.posterior, size, part):
-                found = self._compiled[name](arguments, rows, weights)
-                total = found if total is None else jax.tree.map(jnp.add, total, found)
+                total = self._compiled[name](total, arguments, rows, weights)
             scale = 1.0 if part is None else part.scale
-            return jax.tree.map(lambda leaf: np.asarray(leaf) * scale, total)
+            return tuple(np.asarray(one) * scale for one in total)
 
 
 def slices(posterior: Posterior, size: int, part: Part | None = None) -> Iterator[tuple[PyTree, np.ndarray]]:
@@ -167,8 +176,17 @@ def slices(posterior: Posterior, size: int, part: Part | None = None) -> Iterato
     data = posterior.placed_data if part is None else part.rows
     for start in range(0, total, size):
         first = min(start, total - size)  # the last slice begins earlier, and does not count the rows of the one before
-        rows = jax.tree.map(lambda leaf, i=first: jax.lax.dynamic_slice_in_dim(leaf, i, size), data)
-        yield rows, (np.arange(first, first + size) >= start) * 1.0
+        yield data if size == total else _cut(data, first, size), (np.arange(first, first + size) >= start) * 1.0
+
+
+@partial(jax.jit, static_argnames="size")
+def _cut(data: PyTree, first: jax.Array, size: int) -> PyTree:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), data)
+
+
+@jax.jit
+def _picked(data: PyTree, places: jax.Array) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[places], data)
 
 
 def _filled(leaf: np.ndarray, more: int) -> np.ndarray:
@@ -179,13 +197,16 @@ def in_doubles(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
 
-def flattener(theta: PyTree) -> tuple[int, Callable[[jax.Array], PyTree]]:
+def flattener(theta: PyTree) -> tuple[int, Callable[[Any], PyTree]]:
+    """(how many numbers a tree has, what makes such a tree of a vector of them); NumPy's arrays stay NumPy's."""
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(theta)]
     sizes = [int(np.prod(shape)) for shape in shapes]
     treedef = jax.tree.structure(theta)
 
-    def unravel(flat: jax.Array) -> PyTree:
-        parts = jnp.split(flat, np.cumsum(sizes)[:-1]) if len(sizes) > 1 else [flat]
+    def unravel(flat: Any) -> PyTree:
+        # JAX would compile a program for each part.
+        split = np.split if isinstance(flat, np.ndarray) else jnp.split
+        parts = split(flat, np.cumsum(sizes)[:-1]) if len(sizes) > 1 else [flat]
         return jax.tree.unflatten(treedef, [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
 
     return sum(sizes), unravel
@@ -210,12 +231,12 @@ def _expansion(terms: Terms, theta: jax.Array) -> tuple[jax.Array, jax.Array, ja
     return value, gradient, _by_columns(lambda vector: tangent(vector)[1], jnp.eye(theta.size))
 
 
-def _products(terms: Terms, theta: jax.Array, vectors: jax.Array) -> jax.Array:
+def _products(terms: Terms, theta: jax.Array, vectors: jax.Array) -> tuple[jax.Array]:
     def product(vector: jax.Array) -> jax.Array:
         _, turned = jax.jvp(jax.grad(_summed(terms)), (theta,), (vector,))
         return jnp.asarray(turned)
 
-    return _by_columns(product, vectors)
+    return (_by_columns(product, vectors),)
 
 
 def _by_columns(product: Callable[[jax.Array], jax.Array], vectors: jax.Array) -> jax.Array:
@@ -224,14 +245,14 @@ def _by_columns(product: Callable[[jax.Array], jax.Array], vectors: jax.Array) -
     return jnp.asarray(jax.lax.map(product, vectors, batch_size=COLUMNS))
 
 
-def _squares(terms: Terms, theta: jax.Array, signs: jax.Array) -> jax.Array:
+def _squares(terms: Terms, theta: jax.Array, signs: jax.Array) -> tuple[jax.Array]:
     found, pull = jax.vjp(terms, theta)
 
     def add(total: Any, of_rows: Any) -> Any:  # one after the other: each has the size of theta
         return total + jnp.square(pull(of_rows)[0]), None
 
     total, _ = jax.lax.scan(add, jnp.zeros_like(theta), signs[:, : len(found)])
-    return total / len(signs)
+    return (total / len(signs),)
 
 
 def _summed(terms: Terms) -> Terms:

@@ -264,8 +264,7 @@ class Posterior:
         if self.priors is None:
             return jax.tree.map(_middle, self.supports, is_leaf=is_constraint)
         leaves, treedef = jax.tree.flatten(self.priors, is_leaf=is_distribution)
-        keys = jax.random.split(key, len(leaves))
-        return jax.tree.unflatten(treedef, [_moderate_draw(k, prior) for k, prior in zip(keys, leaves, strict=True)])
+        return self.compiled.of(_moderate_draws, treedef, tuple(leaves))(key)
 
     def starts_on_host(self, words: np.ndarray) -> PyTree:
         """Starts with the law of `start`, one for each row of `words`, where NumPy can draw from all the priors; None elsewhere.
@@ -498,6 +497,11 @@ def _on_host(generator: np.random.Generator, prior: dist.Distribution, count: in
 def _drawn(treedef: Any, priors: tuple[dist.Distribution, ...], count: int, key: jax.Array) -> PyTree:
     keys = jax.random.split(key, len(priors))
     return jax.tree.unflatten(treedef, [prior.sample(k, (count,)) for k, prior in zip(keys, priors, strict=True)])
+
+
+def _moderate_draws(treedef: Any, priors: tuple[dist.Distribution, ...], key: jax.Array) -> PyTree:
+    keys = jax.random.split(key, len(priors))
+    return jax.tree.unflatten(treedef, [_moderate_draw(k, prior) for k, prior in zip(keys, priors, strict=True)])
 
 
 def _moderate_draw(key: jax.Array, prior: dist.Distribution) -> jax.Array:

@@ -149,5 +149,8 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _is_opaque(leaf: Any) -> bool:
-    """Transforms are compared with supports when they are chosen, so that their values are part of what a program is."""
-    return isinstance(leaf, Transform | Distribution)
+    """Transforms are compared with supports when they are chosen, so that their values are part of what a program is: all but a scale."""
+    if not isinstance(leaf, Transform):
+        return isinstance(leaf, Distribution)
+    arrays = jax.tree.leaves(leaf)
+    return not (len(arrays) == 1 and arrays[0] is getattr(leaf, "scale", None) and _is_array(arrays[0]))

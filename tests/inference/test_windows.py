@@ -42,11 +42,12 @@ def test_heights_of_a_part_of_the_data_are_those_of_all():
     posterior = normal(100_000)
     space = Space.of(posterior.supports, None)
     mode = find_mode(posterior, space)
-    surface, heights = Surface(posterior, space, mode.theta), Heights(posterior, space, mode, 0)
+    surface, heights = Surface(posterior, space, mode.theta), Heights.at(posterior, space, mode, 0)
+    assert Heights.at(posterior, space, mode, 0) is heights
     assert heights.part is not None
     away = np.random.default_rng(0).normal(size=(20, 2)) @ np.linalg.cholesky(np.linalg.inv(mode.hessian)).T
     phis = flat(mode.phi) + 3 * np.concatenate([np.zeros((1, 2)), away])
-    found, exact = heights.of_phi(surface, phis), -surface.values(phis)
+    found, exact = heights.of_phi(phis), -surface.values(phis)
     np.testing.assert_allclose(found - found[0], exact - exact[0], atol=0.1 * np.ptp(exact))
 
 
@@ -60,8 +61,7 @@ def test_chains_start_where_the_density_is():
     names = [f"x{i}" for i in range(6)]
     posterior = ib.Posterior(supports=dict.fromkeys(names, constraints.real), log_prior=walled)
     space, found, setup, _ = chosen(posterior)
-    heights = Heights(posterior, space, found.mode, 0)
-    low = heights.of(space, setup.starts)
+    low = Heights.at(posterior, space, found.mode, 0).of(setup.starts)
     top = -Surface(posterior, space, found.mode.theta).values(flat(found.mode.phi)[None])
     assert np.all(top - low < 30)
     assert np.std([setup.starts[name] for name in names]) > 0.5  # and they are still dispersed

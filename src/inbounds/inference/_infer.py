@@ -136,29 +136,21 @@ def infer(
     if journal is None:
         found = look_around(posterior, space, init, seed, clock)
         journal = Journal(identity, found, plans(posterior, found, method, num_chains))
+    heights = Heights.at(posterior, space, journal.found.mode, seed)
     while True:
         if journal.setup is None:
-            setup = choose(posterior, space, journal.found, journal.plans[journal.plan], num_chains, seed, clock)
-            if setup.whole and journal.plan == 0 and journal.plans != (better := trajectories_first(journal.plans)):
-                journal.plans = better
-                setup = choose(posterior, space, journal.found, journal.plans[0], num_chains, seed, clock)
-            apart = bool(journal.found.elsewhere.rivals)
+            setup = _first(journal, posterior, space, num_chains, seed, clock)
             try:
-                with clock.part("windows"):
-                    free = transforms is None
-                    heights = Heights.at(posterior, space, journal.found.mode, seed)
-                    before = setup.metric
-                    setup = settle(setup, clock, seed + 1, heights=heights, free=free, apart=apart, devices=devices)
-                with clock.part("noise"):
-                    setup = setup if setup.metric is before else choose_again(setup, journal.found, seed)
+                journal.setup = _settled(
+                    setup, journal.found, heights, clock, seed, free=transforms is None, devices=devices
+                )
             except Interrupted as stopped:
                 enough = Enough(error, 0, 1, clock, False, quantities)
-                _certify(stopped.draws, setup, journal.found, enough, clock, [Doubt(CHOOSING)])
+                _certify(stopped.draws, setup, journal.found, heights, enough, clock, [Doubt(CHOOSING)])
                 raise
-            journal.setup = setup
         draws, may_be_cured = _run(
-            journal, keeping, theta, error=error, seed=seed, clock=clock, quantities=quantities, options=options
-        )
+            journal, heights, keeping, theta, error=error, seed=seed, clock=clock, quantities=quantities, options=options
+        )  # fmt: skip
         if draws.certificate.ok or not may_be_cured or clock.is_over() or journal.is_last_plan:
             break
         journal.next_plan()
@@ -168,8 +160,30 @@ def infer(
     return draws
 
 
+def _first(
+    journal: Journal, posterior: Posterior, space: Space, num_chains: int, seed: int, clock: Clock
+) -> Setup:  # fmt: skip
+    """What the plan that is under way begins with, or the one that then comes before it."""
+    setup = choose(posterior, space, journal.found, journal.plans[journal.plan], num_chains, seed, clock)
+    if setup.whole and journal.plan == 0 and journal.plans != (better := trajectories_first(journal.plans)):
+        journal.plans = better
+        setup = choose(posterior, space, journal.found, journal.plans[0], num_chains, seed, clock)
+    return setup
+
+
+def _settled(
+    setup: Setup, found: Found, heights: Heights | None, clock: Clock, seed: int, *, free: bool, devices: Any
+) -> Setup:
+    """The same with all that windows of draws say: steps, metric and transforms, and the gradient and the batch that suit these."""
+    with clock.part("windows"):
+        apart = bool(found.elsewhere.rivals)
+        settled = settle(setup, clock, seed + 1, heights=heights, free=free, apart=apart, devices=devices)
+    with clock.part("noise"):
+        return settled if settled.metric is setup.metric else choose_again(settled, found, seed)
+
+
 def _run(
-    journal: Journal, keeping: Keeping, theta: PyTree, *, error: float, seed: int, clock: Clock,
+    journal: Journal, heights: Heights | None, keeping: Keeping, theta: PyTree, *, error: float, seed: int, clock: Clock,
     quantities: dict[str, Callable[[PyTree], Any]], options: dict[str, Any],
 ) -> tuple[Draws, bool]:  # fmt: skip
     """The long run, again with shorter steps where they turn out too long; and whether another sampler may do better."""
@@ -195,13 +209,13 @@ def _run(
                     **keeping.of_run(journal.run),
                 )
         except Interrupted as stopped:
-            _certify(stopped.draws, setup, found, enough, clock, [Doubt(INTERRUPTED)])
+            _certify(stopped.draws, setup, found, heights, enough, clock, [Doubt(INTERRUPTED)])
             stopped.args = (f"stopped after {stopped.draws.num_steps:,} steps. {keeping.how_to_resume()}",)
             raise
         except NonFiniteError as failed:
             if last:
                 left = Doubt(f"a chain left the finite numbers: {failed}", of_sampler=True)
-                return _certify(failed.draws, setup, found, enough, clock, [left])
+                return _certify(failed.draws, setup, found, heights, enough, clock, [left])
             journal.next_round(_calmer(setup, "bias"))
             continue
         divergent = _divergent(draws)
@@ -209,9 +223,8 @@ def _run(
             break
         if setup.method == "full" and setup.acceptance >= MOST_ACCEPTANCE:
             break
-        heights = Heights.at(setup.posterior, draws.kernel.space.of_proxy, None if found is None else found.mode, seed)
         journal.next_round(_calmer(setup if fallen(setup, draws, heights) else setup.from_here(draws), enough.why))
-    return _certify(draws, setup, found, enough, clock, [])
+    return _certify(draws, setup, found, heights, enough, clock, [])
 
 
 def _calmer(setup: Setup, why: str) -> Setup:
@@ -226,14 +239,14 @@ def _calmer(setup: Setup, why: str) -> Setup:
 
 
 def _certify(
-    draws: Draws, setup: Setup, found: Found | None, enough: Enough, clock: Clock, against: list[Doubt]
-) -> tuple[Draws, bool]:
+    draws: Draws, setup: Setup, found: Found, heights: Heights | None, enough: Enough, clock: Clock, against: list[Doubt]
+) -> tuple[Draws, bool]:  # fmt: skip
     """The draws with what can be said of them, and whether all that speaks against them may be the sampler's fault."""
     draws.quantities.update(enough.quantities)
     if draws.num_draws >= FEWEST_DRAWS:
         enough.look(draws)
         enough.look_at_effects(draws)
-        against = [*against, *doubts(draws, setup, found, enough)]
+        against = [*against, *doubts(draws, setup, found, heights, enough)]
     else:
         few = f"there are {draws.num_draws} draws per chain only: give it more `seconds`."
         against = [*against, Doubt(few, of_sampler=True)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from inbounds.exact import flat
 from inbounds.inference.clock import Clock
+from inbounds.inference.coordinates import with_scales
 from inbounds.inference.elsewhere import Elsewhere, look_elsewhere
 from inbounds.inference.heights import Heights
 from inbounds.inference.mode import MOST_DENSE, Mode, Surface, find_mode
@@ -134,8 +135,9 @@ def choose(
 ) -> Setup:
     """A setup to begin with: the windows may still change its transforms, its metric and its steps."""
     metric, starts, choices = _begin(posterior, space, found, num_chains, seed)
+    transforms = with_scales(space, jax.tree.map(lambda leaf: leaf[0], starts))
     setup = Setup(
-        posterior=posterior, transforms=space.transforms, method=plan.method, metric=metric, gradient="all", center=None,
+        posterior=posterior, transforms=transforms, method=plan.method, metric=metric, gradient="all", center=None,
         batch_size=None, corrects=False, step_size=COARSE_STEP, acceptance=0.8, starts=starts, num_chains=num_chains,
         choices=choices,
     ).noted(method=f"{NAMES[plan.method]}: {plan.why}")  # fmt: skip
@@ -161,7 +163,8 @@ def choose_again(setup: Setup, found: Found, seed: int) -> Setup:
         center = jax.tree.map(lambda leaf: leaf[0], middle.starts_of(flat(setup.metric.center)[None]))
     chosen = _minibatches(replace(setup, gradient="all", batch_size=None, corrects=False, noise=None), center, seed)
     if chosen.gradient == setup.gradient and (chosen.batch_size or 0) <= (setup.batch_size or 0):
-        return replace(chosen, batch_size=setup.batch_size)  # so that nothing is compiled anew
+        chosen = replace(chosen, batch_size=setup.batch_size)  # so that nothing is compiled anew
+        return _corrected(chosen) if setup.corrects else chosen
     return chosen
 
 
@@ -179,8 +182,9 @@ def _begin(
             f"{mode.decrement:.1g} posterior sds.",
             "metric": f"dense, from the Hessian of all the data at the mode, in {metric.dimension} dimensions.",
         }
-        surface = Surface(posterior, space, mode.theta)
-        phis = _dispersed(surface, metric, Heights(posterior, space, mode, seed), num_chains, generator)
+        surface, heights = Surface(posterior, space, mode.theta), Heights.at(posterior, space, mode, seed)
+        assert heights is not None
+        phis = _dispersed(surface, metric, heights, num_chains, generator)
         away = [*found.elsewhere.far, *(surface.phi_of(rival.theta) for rival in found.elsewhere.rivals[:1])]
         away = away[-(num_chains // 2) :]
         phis[num_chains - len(away) :] = away or phis[num_chains:]
@@ -218,7 +222,7 @@ def _dispersed(
     z *= np.minimum(1, FARTHEST * math.sqrt(metric.dimension) / length)
     candidates = np.concatenate([np.zeros((1, metric.dimension)), *(share * z for share in DRAWN_BACK)])
     phis = flat(metric.center) + candidates @ np.asarray(metric.factor, np.float64).T
-    found = heights.of(surface.space, surface.starts_of(phis))
+    found = heights.of(surface.starts_of(phis))
     fallen = (found[0] - found[1:]).reshape(len(DRAWN_BACK), num_chains)
     allowed = np.square(DRAWN_BACK)[:, None] * np.sum(z**2, axis=1) + SLACK
     first = np.where((fallen <= allowed).any(axis=0), np.argmax(fallen <= allowed, axis=0), len(DRAWN_BACK) - 1)
@@ -253,15 +257,20 @@ def _minibatches(setup: Setup, center: PyTree, seed: int) -> Setup:
     noise = by_kind[kind]
     share = setup.step_size / 2 * float(np.linalg.eigvalsh(noise.covariance)[-1]) / wanted / 2
     corrects = share > 1e-3
-    setup = replace(setup, gradient=kind, center=center, batch_size=wanted, corrects=corrects, noise=noise)
+    setup = replace(setup, gradient=kind, center=center, batch_size=wanted, noise=noise)
     if corrects:
-        size = setup.metric.dimension
-        setup = setup.moved(np.zeros(size), np.eye(size))
+        setup = _corrected(setup)
     left = f"their noise has {share:.1g} of the variance that a step injects"
     return setup.noted(
         gradient=f"{WHAT[kind]}: {left}, and is {'corrected for' if corrects else 'too little to correct for'}.",
         batch=f"{wanted:,} of {rows:,} rows in a fine step.",
     )
+
+
+def _corrected(setup: Setup) -> Setup:
+    """With a correction for the noise, in axes in which that is diagonal."""
+    size = setup.metric.dimension
+    return replace(setup, corrects=True).moved(np.zeros(size), np.eye(size))
 
 
 def _plain(setup: Setup, rows: int) -> Setup:

@@ -18,7 +18,7 @@ from inbounds.precision import in_double
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree, variable_name
 
-__all__ = ["rounder"]
+__all__ = ["rounder", "with_scales"]
 
 HALF_LINES = (tf.Softplus, tf.IntegratedProbit, tf.Exp)
 INTERVALS = (tf.Sigmoid, tf.Probit)
@@ -31,20 +31,21 @@ WORST = 25.0  # so that one number does not decide for all
 EXPONENTIAL = 0.5  # what is gained by the exponential, which is not Lipschitz, over the best of the others
 
 
-def rounder(space: Space, theta: PyTree) -> tuple[Space, dict[str, str]] | None:
+def rounder(space: Space, theta: PyTree, phi: PyTree) -> tuple[Space, dict[str, str]] | None:
     """The space with better transforms, and their names by variable; None where those that it has will do.
 
     Args:
         space: as it was.
         theta: draws, axes (chain, draw, ...).
+        phi: their proxies in this space.
     """
     supports, treedef = jax.tree.flatten(space.supports, is_leaf=is_constraint)
     structure: Any = treedef
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(space.supports, is_leaf=is_constraint)]
-    draws: list[PyTree] = structure.flatten_up_to(theta)
+    draws, proxies = (structure.flatten_up_to(tree) for tree in (theta, phi))
     chosen, names = [], {}
-    for path, support, now, below in zip(paths, supports, space.leaves(), draws, strict=True):
-        better = _better(support, now, jax.tree.leaves(below))
+    for path, support, now, below, moved in zip(paths, supports, space.leaves(), draws, proxies, strict=True):
+        better = _better(support, now, jax.tree.leaves(below), jax.tree.leaves(moved))
         chosen.append(now if better is None else better)
         if better is not None:
             names[variable_name(path)] = better.name
@@ -53,12 +54,30 @@ def rounder(space: Space, theta: PyTree) -> tuple[Space, dict[str, str]] | None:
     return Space(space.supports, jax.tree.unflatten(treedef, chosen)), names
 
 
-def _better(support: Any, now: Any, leaves: list[Any]) -> Any:
+def with_scales(space: Space, theta: PyTree) -> PyTree:
+    """The transforms of a space, with an array where `rounder` may put other scales: so that these compile nothing.
+
+    Args:
+        space: how the posterior is kept in bounds.
+        theta: a point.
+    """
+    supports, treedef = jax.tree.flatten(space.supports, is_leaf=is_constraint)
+    structure: Any = treedef
+    placed = []
+    for support, now, below in zip(supports, space.leaves(), structure.flatten_up_to(theta), strict=True):
+        leaves, scaled = jax.tree.leaves(below), isinstance(now, tf.HalfLine) and not isinstance(now, tf.Exp)
+        if scaled and len(leaves) == 1 and np.ndim(now.scale) == 0:
+            now = tf.onto(support, type(now), scale=np.full(np.shape(leaves[0]), now.scale, jnp.result_type(float)))
+        placed.append(now)
+    return jax.tree.unflatten(treedef, placed)
+
+
+def _better(support: Any, now: Any, leaves: list[Any], proxies: list[Any]) -> Any:
     """A transform in which these variables are much more like normal ones; None where there is no such."""
     kinds = HALF_LINES if isinstance(now, tf.HalfLine) else INTERVALS if isinstance(now, tf.Interval) else ()
     if not kinds or not leaves:
         return None
-    score = _departure(now, leaves)
+    score = _departure(proxies)
     if score <= TOLERATED:
         return None
     scales: list[Any] = [None]
@@ -66,7 +85,8 @@ def _better(support: Any, now: Any, leaves: list[Any]) -> Any:
         scales = [width * _spread(leaves[0]) for width in LAYERS]
     candidates = [tf.onto(support, kind, scale=c) for kind in kinds for c in ([None] if kind is tf.Exp else scales)]
     scores = [
-        _departure(one, leaves) / (EXPONENTIAL if isinstance(one, tf.Exp) and not isinstance(now, tf.Exp) else 1)
+        _departure(_proxies(one, leaves))
+        / (EXPONENTIAL if isinstance(one, tf.Exp) and not isinstance(now, tf.Exp) else 1)
         for one in candidates
     ]
     best = int(np.argmin(scores))
@@ -79,12 +99,22 @@ def _spread(leaf: Any) -> np.ndarray:
     return np.asarray(np.maximum(found, np.finfo(np.float32).tiny * 1e6), jnp.result_type(float))
 
 
-def _departure(transform: Any, leaves: list[Any]) -> float:
-    """How far the proxies are from normal, on average over the numbers."""
+def _proxies(transform: Any, leaves: list[Any]) -> list[np.ndarray]:
+    with in_double():
+        return [np.asarray(_inverse(transform, np.asarray(leaf, np.float64))) for leaf in leaves]
+
+
+@jax.jit
+def _inverse(transform: Any, theta: jax.Array) -> jax.Array:  # one program for all the scales of a transform
+    found: jax.Array = transform.inv(theta)
+    return found
+
+
+def _departure(proxies: list[Any]) -> float:
+    """How far they are from normal, on average over the numbers."""
     found = []
-    for leaf in leaves:
-        with in_double():
-            phi = np.asarray(transform.inv(jnp.asarray(leaf, jnp.float64)), np.float64)
+    for leaf in proxies:
+        phi = np.asarray(leaf, np.float64)
         phi = phi.reshape(phi.shape[0] * phi.shape[1], -1)
         with np.errstate(all="ignore"):
             z = (phi - phi.mean(axis=0)) / phi.std(axis=0)

@@ -16,10 +16,11 @@ from inbounds.inference.certificate import heaviest_tail
 from inbounds.inference.choose import MOST_LOOKED_ELSEWHERE, Found
 from inbounds.inference.heights import Heights
 from inbounds.inference.mode import Look, Surface
-from inbounds.inference.setup import Setup, flat_draws
+from inbounds.inference.setup import Setup
 from inbounds.inference.stopping import LEAST_ESS, Enough
 from inbounds.sampling import Draws
 from inbounds.sampling.summary import labels
+from inbounds.trees import PyTree
 
 __all__ = ["Doubt", "doubts"]
 
@@ -27,6 +28,7 @@ INFINITE_VARIANCE = 0.5  # index of a tail
 MOST_DIVERGENT = 0.002  # of the trajectories
 WIDER = 1.0  # log volume of the draws over that of the Gaussian at the mode, from which on that is a peak
 LOOKED_AT = 192  # draws, for the mass where the chains are
+MOST_SEEN = 10_000  # draws
 LEAST_SEEN = 30  # effective draws that ought to be at the peak
 FEWEST_CROSSINGS = 10  # of each chain between two modes, from which on their shares can be believed
 SEGMENTS = 6  # between draws, along which the gradient has to be the slope of the density
@@ -46,11 +48,13 @@ class Doubt(NamedTuple):
     of_sampler: bool = False
 
 
-def doubts(draws: Draws, setup: Setup, found: Found | None, enough: Enough) -> list[Doubt]:
+def doubts(
+    draws: Draws, setup: Setup, found: Found | None, heights: Heights | None, enough: Enough
+) -> list[Doubt]:  # fmt: skip
     """All that speaks against these draws; empty where nothing does."""
     of_sampler = [*_error(enough), *_chains(enough), *_tails(draws, enough), *_trajectories(draws, setup)]
-    of_sampler += _stepped_over(draws, setup, found, enough)
-    of_posterior = [*_modes(draws, setup, found), *_bounds(draws), *_slopes(draws, setup)]
+    of_sampler += _stepped_over(draws, heights, enough)
+    of_posterior = [*_modes(draws, setup, found), *_bounds(draws), *_slopes(draws, setup, heights)]
     return [Doubt(text, True) for text in of_sampler] + [Doubt(text) for text in of_posterior]
 
 
@@ -132,19 +136,15 @@ def _modes(draws: Draws, setup: Setup, found: Found | None) -> list[str]:
     return []
 
 
-def _stepped_over(draws: Draws, setup: Setup, found: Found | None, enough: Enough) -> list[str]:
+def _stepped_over(draws: Draws, heights: Heights | None, enough: Enough) -> list[str]:
     """Whether chains step over a mode that is much narrower than where they are: its Gaussian has mass that they do not see."""
-    mode = None if found is None else found.mode
-    if mode is None or not mode.found or not 0 < setup.metric.dimension <= MOST_LOOKED_ELSEWHERE:
+    if heights is None or not heights.mode.found or heights.mode.hessian is None:
         return []
-    heights = Heights.at(setup.posterior, draws.kernel.space.of_proxy, mode, 0)
-    if heights is None:
+    center, hessian = flat(heights.mode.phi), heights.mode.hessian
+    if not 0 < len(center) <= MOST_LOOKED_ELSEWHERE:
         return []
-    surface = Surface(setup.posterior, draws.kernel.space.of_proxy, mode.theta)
-    center = surface.phi_of(mode.theta)
-    hessian = surface.look(center, heights.part).hessian
     values = np.linalg.eigvalsh(hessian)
-    numbers = flat_draws(draws.phi).reshape(-1, len(center))
+    numbers = heights.surface.phis_of(_spread_out(draws, MOST_SEEN))
     mean, covariance = numbers.mean(axis=0), np.atleast_2d(np.cov(numbers.T))
     log_volume = np.linalg.slogdet(covariance)[1] / 2
     if values[0] <= 0 or log_volume + np.log(values).sum() / 2 < WIDER:
@@ -154,14 +154,14 @@ def _stepped_over(draws: Draws, setup: Setup, found: Found | None, enough: Enoug
     inner = squares <= stats.chi2.median(numbers.shape[1])
     if not inner.any():
         return []
-    top, *of_draws = heights.of_phi(surface, np.concatenate([center[None], picked[inner]]))
+    top, *of_draws = heights.of_phi(np.concatenate([center[None], picked[inner]]))
     # One over the mass where the chains are: the average of a Gaussian's share of it over the density (reciprocal importance sampling).
     log_ratios = -squares[inner] / 2 - log_volume - (np.array(of_draws) - top) + np.log(2)
     log_mass = -(np.logaddexp.reduce(log_ratios) - np.log(LOOKED_AT))
     share = 1 / (1 + np.exp(log_mass + np.log(values).sum() / 2))  # of the narrow Gaussian; powers of 2 pi cancel
     away = numbers - center
     seen = float(np.mean(np.einsum("ij,ij->i", away @ hessian, away) <= stats.chi2.ppf(0.9, numbers.shape[1])))
-    if share * enough.least_ess() < LEAST_SEEN or seen > 0.9 * share / 3:
+    if share * min(enough.least_ess(), len(numbers)) < LEAST_SEEN or seen > 0.9 * share / 3:
         return []
     return [
         f"the mode is a peak much narrower than the rest: by its height and width it has {share:.0%} of the mass, and {seen:.1%} of the draws "
@@ -187,19 +187,22 @@ def _bounds(draws: Draws) -> list[str]:
     return [note.text for note in draws.at_bounds()]
 
 
-def _slopes(draws: Draws, setup: Setup) -> list[str]:
+def _slopes(draws: Draws, setup: Setup, heights: Heights | None) -> list[str]:
     """Whether the gradient is the slope of the density: not where the likelihood jumps, or hides a part from differentiation."""
     posterior = setup.posterior
     if setup.method == "full" or posterior.gradient is not None or posterior.log_likelihood is None:
         return []
-    space = draws.kernel.space.of_proxy
-    surface = Surface(posterior, space, jax.tree.map(lambda leaf: np.asarray(leaf[0, -1]), draws.theta))
-    part = next(iter(surface.parts(0)), None)
+    if heights is not None:
+        surface, part = heights.surface, heights.part
+    else:
+        surface = Surface(
+            posterior, draws.kernel.space.of_proxy, jax.tree.map(lambda leaf: np.asarray(leaf)[0, -1], draws.theta)
+        )
+        part = next(iter(surface.parts(0)), None)
+    ends = surface.phis_of(_spread_out(draws, 2 * SEGMENTS))
     look = partial(surface.look if surface.dimension <= 50 else _without_hessian(surface), part=part)
-    places = np.linspace(0, draws.num_draws - 1, 2 * SEGMENTS).astype(int)
     wrong = []
-    for number in range(SEGMENTS):
-        first, last = (_draw(draws, number, place) for place in (places[number], places[-1 - number]))
+    for first, last in zip(ends[:SEGMENTS], ends[SEGMENTS:], strict=True):
         apart = last - first
         risen = look(last).value - look(first).value
         slope = sum(
@@ -215,8 +218,13 @@ def _slopes(draws: Draws, setup: Setup) -> list[str]:
     ]
 
 
-def _draw(draws: Draws, number: int, place: int) -> np.ndarray:
-    return flat(jax.tree.map(lambda leaf: leaf[number % draws.num_chains, place], draws.phi))
+def _spread_out(draws: Draws, most: int) -> PyTree:
+    """Theta of so many draws at most, from the first to the last of each chain, chains in turn; leading axis = draw."""
+    total = draws.num_chains * draws.num_draws
+    number = np.linspace(0, total - 1, min(most, total)).astype(int)
+    return jax.tree.map(
+        lambda leaf: np.asarray(leaf)[number % draws.num_chains, number // draws.num_chains], draws.theta
+    )
 
 
 def _without_hessian(surface: Surface) -> Callable[..., Look]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 
 from inbounds.exact import flat
@@ -27,32 +26,34 @@ class Heights:
     """
 
     def __init__(self, posterior: Posterior, space: Space, mode: Mode, seed: int):
-        self.posterior, self.center = posterior, flat(mode.theta)
+        self.mode, self.center = mode, flat(mode.theta)
+        self.surface = Surface(posterior, space, mode.theta)
         self.part, self.tilt = None, np.zeros_like(self.center)
         if posterior.num_data is None or posterior.log_likelihood is None:
             return
-        surface = Surface(posterior, space, mode.theta)
-        self.part = next(iter(surface.parts(seed)), None)
+        self.part = next(iter(self.surface.parts(seed)), None)
         if self.part is not None and mode.slope_of_data is not None:
-            _, slope, _ = surface.likelihood.expansion(self.center, self.part)
+            _, slope, _ = self.surface.likelihood.expansion(self.center, self.part)
             self.tilt = mode.slope_of_data - slope
 
     @classmethod
     def at(cls, posterior: Posterior, space: Space, mode: Mode | None, seed: int) -> Heights | None:
-        """Those of a posterior; None where it has no density, or no slope over all the data."""
+        """Those of a posterior, which keeps them; None where it has no density, or no slope over all the data."""
         if mode is None:
             return None
-        found = cls(posterior, space, mode, seed)
+        kept, asked = posterior.compiled.found, ("heights", posterior.version, space, seed, flat(mode.theta).tobytes())
+        if asked not in kept:
+            kept[asked] = cls(posterior, space, mode, seed)
+        found: Heights = kept[asked]
         return None if found.part is not None and mode.slope_of_data is None else found
 
-    def of(self, space: Space, thetas: PyTree) -> np.ndarray:
+    def of(self, thetas: PyTree) -> np.ndarray:
         """One height per point of thetas, leading axis = point; minus infinity where it is not a number."""
-        surface = Surface(self.posterior, space, jax.tree.map(lambda leaf: np.asarray(leaf)[0], thetas))
-        return self.of_phi(surface, surface.phis_of(thetas))
+        return self.of_phi(self.surface.phis_of(thetas))
 
-    def of_phi(self, surface: Surface, phis: np.ndarray) -> np.ndarray:
+    def of_phi(self, phis: np.ndarray) -> np.ndarray:
         """The same of flat proxies."""
-        heights = -surface.values(phis, self.part)
+        heights = -self.surface.values(phis, self.part)
         if self.part is not None:
-            heights += [(flat(surface.theta_of(phi)) - self.center) @ self.tilt for phi in phis]
+            heights += [(flat(self.surface.theta_of(phi)) - self.center) @ self.tilt for phi in phis]
         return np.where(np.isfinite(heights), heights, -np.inf)

@@ -21,6 +21,7 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
 from inbounds.contents import in_words
+from inbounds.engine.keys import words_of
 from inbounds.exact import Likelihood, Part, flat, flattener, in_doubles
 from inbounds.posterior import Posterior
 from inbounds.precision import in_double
@@ -34,7 +35,7 @@ NEAR = 0.1  # posterior sds from the mode at which a point is a centre
 NEARBY = (
     1e3  # posterior sds from the mode within which the search goes from one number of the run's precision to another
 )
-FIRST_ROWS = 4_096  # of a part of the data, at least,
+FIRST_ROWS = 8_192  # of a part of the data, at least: those of a slice, so that one program does for both;
 ROWS_PER_NUMBER = 50  # and for each dimension
 GROWTH = 100  # rows of one part over those of the part before
 NOT_FINITE = "the log density of the posterior or a derivative of it is not finite where the search begins"
@@ -131,8 +132,7 @@ class Surface:
         self.likelihood = Likelihood.of(posterior, theta)
         self.theta_like = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), theta)
         self._inverse = posterior.compiled.of(_unconstrained, space)
-        with in_double():
-            self.phi_like = jax.tree.map(np.asarray, self._inverse(self.theta_like))
+        self.phi_like = jax.tree.map(lambda leaf: leaf[0], self._proxies(_alone(theta)))
         self.dimension, self.unravel = flattener(self.phi_like)
         self._map = posterior.compiled.of(_constrained, space, _Shapes.of(self.phi_like))
         self._outer = posterior.compiled.of(_outer, posterior, space, _Shapes.of(self.phi_like))
@@ -140,14 +140,24 @@ class Surface:
 
     def phi_of(self, theta: PyTree) -> np.ndarray:
         """The flat proxy of theta."""
-        with in_double():
-            return flat(self._inverse(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), theta)))
+        found: np.ndarray = self.phis_of(_alone(theta))[0]
+        return found
 
     def phis_of(self, thetas: PyTree) -> np.ndarray:
         """The flat proxies of several thetas, leading axis = point."""
-        thetas = jax.tree.map(np.asarray, thetas)
-        count = len(jax.tree.leaves(thetas)[0])
-        return np.stack([self.phi_of(jax.tree.map(lambda leaf, i=i: leaf[i], thetas)) for i in range(count)])
+        return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(self._proxies(thetas))], axis=1)
+
+    def _proxies(self, thetas: PyTree) -> PyTree:
+        """A tree of the proxies of several thetas, in blocks of one size, so that one program does for all."""
+        thetas = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), thetas)
+        count, found = len(jax.tree.leaves(thetas)[0]), []
+        for first in range(0, count, POINTS):
+            places = np.minimum(np.arange(first, first + POINTS), count - 1)
+            with in_double():
+                found.append(
+                    jax.tree.map(np.asarray, self._inverse(jax.tree.map(lambda leaf, i=places: leaf[i], thetas)))
+                )
+        return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:count], *found)
 
     def starts_of(self, phis: np.ndarray) -> PyTree:
         """Theta of flat proxies in the precision of a run, which keeps it strictly inside; leading axis = point."""
@@ -244,8 +254,12 @@ def _inside(space: Space, shapes: _Shapes, phi: jax.Array) -> PyTree:
     return space.evaluation_point(shapes.unravel(phi))
 
 
-def _unconstrained(space: Space, theta: PyTree) -> PyTree:
-    return space.unconstrain(theta)
+def _unconstrained(space: Space, thetas: PyTree) -> PyTree:
+    return jax.vmap(space.unconstrain)(thetas)
+
+
+def _alone(theta: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], theta)
 
 
 def _outer(
@@ -307,10 +321,15 @@ def _ravel(tree: PyTree) -> jax.Array:
 
 
 def _start(posterior: Posterior, space: Space, init: PyTree, seed: int) -> PyTree:
-    theta = posterior.start(jax.random.key(seed)) if init is None else init
+    theta = _first_start(posterior, seed) if init is None else init
     theta = jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)), theta)
     space.check(theta)
     return theta
+
+
+def _first_start(posterior: Posterior, seed: int) -> PyTree:
+    drawn = posterior.starts_on_host(words_of(seed)[None])
+    return posterior.start(jax.random.key(seed)) if drawn is None else jax.tree.map(lambda leaf: leaf[0], drawn)
 
 
 def _finite_start(surface: Surface, posterior: Posterior, space: Space, init: PyTree, seed: int) -> np.ndarray:

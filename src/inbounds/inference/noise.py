@@ -58,20 +58,18 @@ def noise_of_rows(posterior: Posterior, space: Space, metric: Any, center: PyTre
     points = int(np.clip(ROWS_AND_POINTS // total, 1, MOST_POINTS))
     generator = np.random.default_rng(seed)
     float_ = jnp.result_type(float)
-    single = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_), metric)
-    at = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_), center)
-    places = np.asarray(generator.normal(size=(points, metric.dimension)), float_)
-    places /= np.maximum(1, np.linalg.norm(places, axis=1, keepdims=True) / np.sqrt(metric.dimension))
+    single, at = (jax.tree.map(lambda leaf: np.asarray(leaf, float_), tree) for tree in (metric, center))
+    width = metric.dimension
+    places = np.asarray(generator.normal(size=(points, width)), float_)
+    places /= np.maximum(1, np.linalg.norm(places, axis=1, keepdims=True) / np.sqrt(width))
     thetas, pulls = posterior.compiled.of(_points, space)(single, places)
     look = posterior.compiled.of(_sums, posterior)
     size = max(64, min(8_192, SLICE_NUMBERS // max(1, flat(center).size)))
-    sums: Any = None
-    largest = np.zeros(len(KINDS))
+    shapes = ((len(KINDS), points, width), (len(KINDS), points, width, width), (len(KINDS),))
+    sums: Any = tuple(np.zeros(shape, float_) for shape in shapes)
     for rows, weights in slices(posterior, size):
-        first, second, most = look(at, thetas, pulls, rows, weights)
-        sums = (first, second) if sums is None else jax.tree.map(jnp.add, sums, (first, second))
-        largest = np.maximum(largest, np.asarray(most))
-    first, second = (np.asarray(x, np.float64) for x in sums)  # axes (kind, point, number, ...)
+        sums = look(sums, at, thetas, pulls, rows, weights)
+    first, second, largest = (np.asarray(x, np.float64) for x in sums)  # axes (kind, point, number, ...)
     covariance = np.mean(total * second - first[..., :, None] * first[..., None, :], axis=1)
     return {kind: RowNoise(covariance[i], float(total * largest[i])) for i, kind in enumerate(KINDS)}
 
@@ -97,9 +95,13 @@ def _points(space: Space, metric: Any, places: jax.Array) -> tuple[PyTree, jax.A
 
 
 def _sums(
-    posterior: Posterior, center: PyTree, thetas: PyTree, pulls: jax.Array, rows: PyTree, weights: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Sums over rows of what each estimator leaves to them, and of the squares of that, and the longest; axes (kind, point, ...)."""
+    posterior: Posterior, before: tuple[jax.Array, jax.Array, jax.Array],
+    center: PyTree, thetas: PyTree, pulls: jax.Array, rows: PyTree, weights: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:  # fmt: skip
+    """Sums over rows of what each estimator leaves to them, and of the squares of that, and the longest; with those before.
+
+    Axes (kind, point, ...).
+    """
     likelihood = posterior.log_likelihood
     assert likelihood is not None
 
@@ -123,4 +125,5 @@ def _sums(
         return found.sum(axis=0), squares, jnp.sqrt(jnp.max(jnp.sum(found**2, axis=-1), axis=0))
 
     first, second, most = jax.lax.map(at_point, (thetas, pulls))
-    return jnp.moveaxis(first, 0, 1), jnp.moveaxis(second, 0, 1), most.max(axis=0)
+    found = jnp.moveaxis(first, 0, 1), jnp.moveaxis(second, 0, 1), most.max(axis=0)
+    return before[0] + found[0], before[1] + found[1], jnp.maximum(before[2], found[2])

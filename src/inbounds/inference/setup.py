@@ -132,19 +132,15 @@ class Setup:
             turned, noise = turned @ rotation, noise.after(rotation)
         factor = np.asarray(self.metric.factor, np.float64)
         _, unravel = flattener(self.metric.center)
-        place: Any = flat(self.metric.center) + factor @ center
-        with in_double():
-            placed = jax.tree.map(np.asarray, unravel(place))
+        placed = unravel(flat(self.metric.center) + factor @ center)
         inverse = np.linalg.solve(turned, np.asarray(self.metric.inverse, np.float64))
         return replace(self, metric=Dense(placed, factor @ turned, inverse), noise=noise)
 
     def in_space(self, space: Space, theta: PyTree, seed: int) -> Setup:
         """The same with other transforms, in the metric that draws of theta have there; axes (chain, draw, ...)."""
+        proxies = self.posterior.compiled.of(_proxies, space)
         with in_double():
-            phi = jax.tree.map(
-                np.asarray,
-                jax.vmap(jax.vmap(space.unconstrain))(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), theta)),
-            )
+            phi = jax.tree.map(np.asarray, proxies(jax.tree.map(lambda x: np.asarray(x, np.float64), theta)))
         one = jax.tree.map(lambda leaf: leaf[0, 0], phi)
         size, _ = flattener(one)
         numbers = flat_draws(phi).reshape(-1, size)
@@ -173,6 +169,10 @@ class Setup:
         return cls(**written | {"posterior": posterior, "transforms": _placed(space, written["transforms"])})
 
 
+def _proxies(space: Space, theta: PyTree) -> PyTree:
+    return jax.vmap(jax.vmap(space.unconstrain))(theta)
+
+
 def _name(transform: Any) -> str:
     return str(getattr(transform, "name", transform))
 
@@ -196,9 +196,9 @@ def flat_draws(tree: PyTree) -> np.ndarray:
 def coarse_theta(draws: Draws) -> PyTree:
     """Theta of the coarse chains of a run at two step sizes."""
     kernel = draws.kernel
-    moving = kernel.moving(jax.tree.map(lambda leaf: leaf[0], draws.state))
+    moving = kernel.moving(jax.tree.map(lambda leaf: np.asarray(leaf)[0], draws.state))
     _, unravel = flattener(moving)
     coarse = np.asarray(draws.stats["coarse"])
-    leaves, treedef = jax.tree.flatten(unravel(jnp.arange(coarse.shape[2])))
-    parts = [coarse[:, :, np.asarray(leaf).ravel()].reshape(*coarse.shape[:2], *np.shape(leaf)) for leaf in leaves]
+    leaves, treedef = jax.tree.flatten(unravel(np.arange(coarse.shape[2])))
+    parts = [coarse[:, :, leaf.ravel()].reshape(*coarse.shape[:2], *leaf.shape) for leaf in leaves]
     return theta_of(kernel, phi_of(kernel, jax.tree.unflatten(treedef, parts)))

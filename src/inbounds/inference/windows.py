@@ -15,7 +15,6 @@ from inbounds.inference.heights import Heights
 from inbounds.inference.setup import Setup
 from inbounds.metrics._dense import shrunk_covariance
 from inbounds.sampling import Draws
-from inbounds.space import Space
 
 __all__ = ["fallen", "settle"]
 
@@ -64,7 +63,8 @@ def settle(
         setup = setup.from_here(draws)
         if clock.share() > 0.5:
             break
-        better = rounder(Space(draws.kernel.space.supports, setup.transforms), draws.theta) if free else None
+        space = draws.kernel.space.of_proxy
+        better = rounder(space, draws.theta, draws.phi) if free else None
         if better is None:
             setup = _refitted(setup, z)
         else:
@@ -88,8 +88,7 @@ def fallen(setup: Setup, draws: Draws, heights: Heights | None) -> bool:
         return True
     if heights is None or setup.method == "full":  # trajectories are refused where they fall
         return False
-    space = Space(draws.kernel.space.supports, setup.transforms)
-    down = heights.of(space, setup.starts) - heights.of(space, last)
+    down = heights.of(setup.starts) - heights.of(last)
     return bool(np.any(~(down <= FALL + FALL_PER_NUMBER * setup.metric.dimension)))
 
 
