@@ -1,8 +1,11 @@
 """The examples in the docstrings of public names run, and show what they say."""
 
+import ast
 import doctest
 import importlib
 import inspect
+import re
+import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -65,3 +68,44 @@ def test_every_public_function_has_an_example():
     """A class may be shown by the function that makes it: the pages of the site are looked at in `docs/_site`."""
     assert [name for name in PUBLIC if not inspect.isclass(PUBLIC[name]) and not examples(name)] == []
     assert sum(bool(examples(name)) for name in PUBLIC) > 0.8 * len(PUBLIC)
+
+
+def raises(function):
+    """Whether a function itself has a `raise`; what it calls is described there."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    return any(isinstance(node, ast.Raise) for node in ast.walk(tree))
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isfunction(PUBLIC[name])])
+def test_a_public_function_says_what_it_takes_returns_and_raises(name):
+    function = inspect.unwrap(PUBLIC[name])
+    text = inspect.getdoc(function) or ""
+    signature = inspect.signature(function)
+    assert [name for name in signature.parameters if not describes(text, name)] == []
+    assert "Returns:\n" in text or signature.return_annotation in (None, "None")
+    assert "Raises:\n" in text or not raises(function)
+
+
+def describes(text, parameter):
+    """Whether a line of a docstring is about a parameter, alone or with others: `lower, upper: the bounds.`"""
+    return re.search(rf"^ +[*\w, ]*\b{parameter}\b[*\w, ]*:", text, re.MULTILINE)
+
+
+# Made by a function that is public, or by the library alone.
+NOT_CALLED = {
+    "ib.Draws",
+    "ib.Kernel",
+    "ib.data.Stream",
+    "ib.display.Theme",
+    "ib.preconditioners.RMSprop",
+    "ib.transforms.Bijection",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(PUBLIC[name])])
+def test_a_public_class_says_what_it_takes(name):
+    kind = PUBLIC[name]
+    if name in NOT_CALLED or issubclass(kind, (BaseException, tuple)) or getattr(kind, "_is_protocol", False):
+        return
+    parameters = [parameter for parameter in inspect.signature(kind).parameters if not parameter.startswith("_")]
+    assert [name for name in parameters if not describes(inspect.getdoc(kind) or "", name)] == []

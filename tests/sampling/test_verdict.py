@@ -144,6 +144,11 @@ def test_noise_beyond_correction_is_mentioned_and_warned_of_above_one_percent(sh
     assert [note.loud for note in notes] == ([] if loud is None else [loud])
 
 
+def test_a_share_that_is_not_zero_is_not_shown_as_zero():
+    (note,) = verdict.noise_is_absorbed(1e-5)
+    assert "in less than 0.1% of" in note.text
+
+
 def test_ctrl_c_during_the_judgement_loses_no_draws(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt

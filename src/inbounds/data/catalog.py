@@ -133,6 +133,9 @@ class Dataset:
 def datasets() -> dict[str, Dataset]:
     """Every data set of the catalog, by name.
 
+    Returns:
+        A dict of `Dataset`.
+
     Example:
         >>> sorted(ib.data.catalog.datasets())[:3]
         ['fashion-mnist', 'kos', 'mnist']
@@ -147,6 +150,15 @@ def datasets() -> dict[str, Dataset]:
 def dataset(name: str) -> Dataset:
     """The entry of a data set.
 
+    Args:
+        name: of the data set, as `inbounds data list` has it.
+
+    Returns:
+        Its files, where they come from, and how they are read.
+
+    Raises:
+        DataError: no data set has that name.
+
     Example:
         >>> len(ib.data.catalog.dataset("mnist").files)
         4
@@ -159,6 +171,12 @@ def dataset(name: str) -> Dataset:
 
 def folder(given: str | os.PathLike[str] | None = None) -> Path:
     """Where data sets are kept: the folder given, INBOUNDS_DATA, or the user's cache.
+
+    Args:
+        given: a folder; None: that of the environment, or the cache.
+
+    Returns:
+        A path, which need not exist.
 
     Example:
         >>> ib.data.catalog.folder("datasets").name
@@ -183,6 +201,13 @@ def user_cache() -> Path:
 def missing(name: str, data: str | os.PathLike[str] | None = None) -> list[str]:
     """Names of the files of a data set that are not on disk.
 
+    Args:
+        name: of the data set, as `inbounds data list` has it.
+        data: folder of the data sets; None: see `folder`.
+
+    Returns:
+        Names; an empty list where all are there.
+
     Example:
         >>> len(ib.data.catalog.missing("mnist", "nowhere"))
         4
@@ -193,6 +218,16 @@ def missing(name: str, data: str | os.PathLike[str] | None = None) -> list[str]:
 
 def load(name: str, data: str | os.PathLike[str] | None = None) -> Any:
     """A parsed data set from disk; an error says what is missing and how to get it.
+
+    Args:
+        name: of the data set, as `inbounds data list` has it.
+        data: folder of the data sets; None: see `folder`.
+
+    Returns:
+        What the data set is read as: ratings, images or documents.
+
+    Raises:
+        DataError: a file is missing or damaged.
 
     Example:
         >>> ib.data.catalog.load("mnist", "nowhere")
@@ -229,6 +264,18 @@ def fetch(
     A download goes to `<file>.part` and is moved into place when its checksum is right; a `.part` that is found is
     continued.
 
+    Args:
+        name: of the data set, as `inbounds data list` has it.
+        data: folder of the data sets; None: see `folder`.
+        progress: show a bar.
+        opener: answers a request with a stream of bytes; None: over the network.
+
+    Returns:
+        The folder of the data set.
+
+    Raises:
+        DataError: its publisher asks to agree to terms first, or a file is not the published one.
+
     Example:
         >>> ib.data.catalog.fetch("mnist", "datasets")  # doctest: +SKIP
         PosixPath('datasets/mnist')
@@ -254,6 +301,17 @@ def add(name: str, source: str | os.PathLike[str], data: str | os.PathLike[str] 
 
     Files are found by name, at the top of `source` or one level below it in a folder called `name` or as the archive
     calls it. A single file may have any name: its bytes say what it is.
+
+    Args:
+        name: of the data set, as `inbounds data list` has it.
+        source: a folder, an archive or a file.
+        data: folder of the data sets; None: see `folder`.
+
+    Returns:
+        The folder of the data set.
+
+    Raises:
+        DataError: a file is not there, or is not the published one.
 
     Example:
         >>> ib.data.catalog.add("mnist", "nowhere")
@@ -286,6 +344,15 @@ def add(name: str, source: str | os.PathLike[str], data: str | os.PathLike[str] 
 def recognise(source: str | os.PathLike[str]) -> str:
     """The data set that a folder, an archive or a file is a copy of, by its bytes.
 
+    Args:
+        source: a folder, an archive or a file.
+
+    Returns:
+        The name of the data set.
+
+    Raises:
+        DataError: there is nothing, or the catalog does not know it.
+
     Example:
         >>> ib.data.catalog.recognise("nowhere")
         Traceback (most recent call last):
@@ -314,6 +381,13 @@ def recognise(source: str | os.PathLike[str]) -> str:
 def unverified(name: str, data: str | os.PathLike[str] | None = None) -> dict[str, str]:
     """Files on disk for which no checksum is published, with the SHA-256 that was recorded when they came.
 
+    Args:
+        name: of the data set, as `inbounds data list` has it.
+        data: folder of the data sets; None: see `folder`.
+
+    Returns:
+        SHA-256 by the name of the file.
+
     Example:
         >>> ib.data.catalog.unverified("mnist", "nowhere")
         {}
@@ -328,6 +402,16 @@ def unverified(name: str, data: str | os.PathLike[str] | None = None) -> dict[st
 
 def open_file(place: Path, name: str) -> IO[bytes]:
     """A file of a data set, unpacked on the fly when its first bytes are gzip's, whatever it is called.
+
+    Args:
+        place: the folder.
+        name: of the file, with or without `.gz`.
+
+    Returns:
+        A stream of bytes.
+
+    Raises:
+        DataError: there is no such file.
 
     Example:
         >>> import gzip
@@ -351,6 +435,17 @@ def open_member(archive: Path, member: str, most: int = 1 << 31) -> Iterator[IO[
     """One member of a zip archive, by its exact name, as a stream; nothing is written to disk.
 
     `most` bounds what it may unpack to: a damaged or hostile archive must not fill the memory.
+
+    Args:
+        archive: the zip file.
+        member: its name in the archive.
+        most: bytes that it may unpack to.
+
+    Returns:
+        A stream of bytes, closed at the end of the `with`.
+
+    Raises:
+        DataError: the archive is damaged, encrypted, too large, or has no such member.
 
     Example:
         >>> import zipfile
@@ -381,6 +476,13 @@ def open_member(archive: Path, member: str, most: int = 1 << 31) -> Iterator[IO[
 
 def read_at_most(stream: IO[bytes], size: int) -> bytes:
     """Up to `size` bytes, in pieces: a header that promises more than there is must not fill the memory.
+
+    Args:
+        stream: what is read.
+        size: the most bytes.
+
+    Returns:
+        The bytes, fewer where the stream ends.
 
     Example:
         >>> import io

@@ -78,6 +78,17 @@ class Split(NamedTuple):
 def split(part: Part, seed: int, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)) -> Split:
     """Shuffle the rows and cut them, 8 : 1 : 1 by default.
 
+    Args:
+        part: images and labels.
+        seed: of the order.
+        shares: of training, validation and test; they sum to 1.
+
+    Returns:
+        The three parts.
+
+    Raises:
+        ValueError: `shares` are not three positive numbers that sum to 1.
+
     Example:
         >>> parts = ib.data.images.split(ib.data.synthetic_digits(100), seed=0, shares=(0.5, 0.25, 0.25))
         >>> len(parts.train), len(parts.validation), len(parts.test)
@@ -93,6 +104,15 @@ def split(part: Part, seed: int, shares: tuple[float, float, float] = (0.8, 0.1,
 
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """The array in an idx file, gzip-packed or not; a damaged or foreign file is a DataError that says what is wrong.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        An array of the shape and type that the file says.
+
+    Raises:
+        DataError: the file is damaged, or not of that format.
 
     Example:
         >>> ib.data.images.write_idx("squares.gz", np.arange(4, dtype=np.int32) ** 2)
@@ -137,6 +157,13 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
     """Write an array as an idx file, packed when the name ends in .gz.
 
+    Args:
+        path: of the file.
+        array: numbers of a type that the format has.
+
+    Raises:
+        ValueError: the format has no such type.
+
     Example:
         >>> ib.data.images.write_idx("zeros.gz", np.zeros((2, 3), np.uint8))
         >>> ib.data.images.read_idx("zeros.gz").shape
@@ -154,6 +181,14 @@ def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
 
 def read_images(place: Path, name: str, classes: tuple[str, ...]) -> LabelledImages:
     """The four files of MNIST or of a data set in its format.
+
+    Args:
+        place: the folder.
+        name: of the data set.
+        classes: what the labels 0, 1, ... stand for.
+
+    Returns:
+        Training and test images with their labels.
 
     Example:
         >>> from pathlib import Path

@@ -152,6 +152,13 @@ def wasserstein1(draws: ArrayLike, target: Target | DistributionFunction | np.nd
 def distances(draws: ArrayLike, target: Target) -> Distances:
     """All three distances from one sort of each chain.
 
+    Args:
+        draws: shape (..., draw).
+        target: the law.
+
+    Returns:
+        `Distances` of arrays, one number per chain.
+
     Example:
         >>> from scipy import stats
         >>> class Normal:
@@ -182,6 +189,12 @@ def iid_floor(target: Target, n: int, repeats: int = 32, seed: int = 0) -> Dista
         repeats: how many sets.
         seed: of NumPy's generator.
 
+    Returns:
+        `Distances` of arrays, one number per set.
+
+    Raises:
+        ValueError: `n` or `repeats` is below 1.
+
     Example:
         >>> from scipy import stats
         >>> class Normal:
@@ -198,6 +211,13 @@ def iid_floor(target: Target, n: int, repeats: int = 32, seed: int = 0) -> Dista
 def bin_probabilities(target: Target | DistributionFunction, edges: ArrayLike | None = None) -> np.ndarray:
     """The law's mass in each bin.
 
+    Args:
+        target: the law, or its distribution function.
+        edges: of the bins, increasing; None: those of the law.
+
+    Returns:
+        One number per bin.
+
     Example:
         >>> from scipy import stats
         >>> ib.diagnostics.distances.bin_probabilities(stats.norm.cdf, [-np.inf, 0.0, np.inf]).tolist()
@@ -209,6 +229,13 @@ def bin_probabilities(target: Target | DistributionFunction, edges: ArrayLike | 
 
 def quantiles(target: Target | DistributionFunction, n: int) -> np.ndarray:
     """The law's quantiles at (i - 1/2)/n: the n points that stand for it in `wasserstein1`.
+
+    Args:
+        target: the law, or its quantile function.
+        n: how many.
+
+    Returns:
+        An increasing array of `n` numbers.
 
     Example:
         >>> from scipy import stats
@@ -226,6 +253,9 @@ def total_variation_jax(draws: jax.Array, probabilities: ArrayLike, edges: Array
         draws: shape (..., draw), any float dtype.
         probabilities: `bin_probabilities(target, edges)`.
         edges: increasing, may end in infinity.
+
+    Returns:
+        The distance, shape (...); NaN where a draw is not finite.
 
     Example:
         >>> draws = jnp.array([-1.0, 1.0, 2.0, 3.0])

@@ -158,6 +158,9 @@ def stationary(
         noise_sd: standard deviation of the Gaussian noise on the theta-gradient.
         noise_correction: take the variance of that noise, known, out of the injected noise.
 
+    Returns:
+        The law: its density on a grid, its moments and its distribution function.
+
     Raises:
         ValueError: for a wrong argument, for mirror on a density whose score is not bounded at the ends or on a half line
             too wide for its steps, for chains that explode, and for tails of the proxy too heavy for any grid (arctan and

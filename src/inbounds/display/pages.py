@@ -128,6 +128,12 @@ class Chapter:
 def cell(value: Any) -> str:
     """A cell as text: four significant digits, a dash for what is missing.
 
+    Args:
+        value: a number, a truth value, a `Verdict`, text or None.
+
+    Returns:
+        Text.
+
     Example:
         >>> ib.display.cell(0.123456), ib.display.cell(12_345), ib.display.cell(None)
         ('0.1235', '12,345', '–')
@@ -152,6 +158,9 @@ def write_page(path: Path, chapters: Sequence[Chapter], title: str = "") -> Path
         path: the file to write.
         chapters: in order.
         title: of the page; that of its chapter where there is only one.
+
+    Returns:
+        The file.
 
     Example:
         >>> from pathlib import Path

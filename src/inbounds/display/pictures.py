@@ -105,6 +105,9 @@ def save_picture(stem: Path, draw: Callable[[Theme], Any]) -> Path:
         stem: the path without its ending.
         draw: `draw(theme)`, which returns a figure from `new_figure`; it uses the theme's colours and no others.
 
+    Returns:
+        `stem`.
+
     Example:
         >>> from pathlib import Path
         >>> def draw(theme):
@@ -139,6 +142,15 @@ def _in_dark(svg: str) -> str:
 
 def new_figure(rows: int, columns: int, width: float = 7.2, height: float = 2.4, **options: Any) -> tuple[Any, Any]:
     """A figure and its axes (rows, columns); `height` is that of one row, in inches.
+
+    Args:
+        rows, columns: of axes.
+        width: of the figure.
+        height: of a row.
+        options: of matplotlib's `subplots`.
+
+    Returns:
+        The figure, and its axes as an array (rows, columns).
 
     Example:
         >>> figure, axes = ib.display.new_figure(1, 2)

@@ -11,6 +11,12 @@ __all__ = ["escape", "html_table", "text_table"]
 def text_table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells, the first of them the column names, in columns as wide as their longest cell.
 
+    Args:
+        rows: of cells, each as long as the first.
+
+    Returns:
+        Lines of text.
+
     Example:
         >>> print(ib.display.text_table([("name", "mean"), ("rate", "0.5")]))
         name  mean
@@ -24,6 +30,14 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
     """The same for a notebook; cells are escaped.
+
+    Args:
+        columns: their names.
+        rows: of cells.
+        caption: above the table; none where it is empty.
+
+    Returns:
+        HTML.
 
     Example:
         >>> "a&lt;b" in ib.display.html_table(["name"], [["a<b"]])

@@ -85,7 +85,8 @@ def infer(
     together, is within `error` posterior sds, or when `seconds` are over.
 
     Args:
-        model: an `ib.Posterior`, a model of PyMC or bambi, or one of NumPyro, which is called with `args`, `kwargs` and `model_kwargs`.
+        model: an `ib.Posterior`, a model of PyMC, bambi or NumPyro.
+        *args, **kwargs: what a model of NumPyro is called with, data included.
         error: tolerance, in posterior sds.
         seconds: most time, compilation included; None: as long as it takes.
         method: "minibatch", "full" (exact gradients and the no-U-turn sampler), or "auto": the one that is expected to be there first.

@@ -151,6 +151,12 @@ def distance(phi: PyTree, center: PyTree) -> jax.Array:
 def is_same(metric: Any, other: Any) -> bool:
     """Whether two metrics have the same centre and the same L L^T, up to rounding: by what they do to a few random vectors.
 
+    Args:
+        metric, other: of the same variables.
+
+    Returns:
+        Whether they are the same.
+
     Example:
         >>> posterior = ib.Posterior({"w": dist.Normal(0.0, 1.0)})
         >>> metric, other = (ib.metrics.laplace(posterior, {"w": 0.0}) for _ in range(2))

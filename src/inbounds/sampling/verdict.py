@@ -168,10 +168,11 @@ def noise_is_absorbed(clamped: float) -> list[Note]:
     """Notes on the share of coordinates and steps in which noise correction was at its end."""
     if not clamped > 0:
         return []
+    share = f"{clamped:.1%}" if clamped >= 0.0005 else "less than 0.1%"
     return [
         Note(
             "clamped",
-            f"Gradient noise exceeds what correction can absorb (step size times variance above 2) in {clamped:.1%} of "
+            f"Gradient noise exceeds what correction can absorb (step size times variance above 2) in {share} of "
             "coordinates and steps: the draws are too wide there. Use a smaller step size, a larger batch, or "
             "gradient=ib.gradients.control_variate(...).",
             clamped > MOST_CLAMPED,

@@ -28,6 +28,13 @@ def _distance(p: Array) -> Array:
 class Interval(Elementwise):
     r"""$\theta = a + (b - a) f(\varphi / c)$ on $(a, b)$, with a core map f onto (0, 1).
 
+    Args:
+        lower, upper: the bounds.
+        scale: unit of the proxy.
+
+    Raises:
+        ValueError: `lower` is not below `upper`.
+
     Example:
         >>> issubclass(ib.transforms.Sigmoid, ib.transforms.Interval)
         True
@@ -151,6 +158,13 @@ class Sigmoid(Interval):
     $f' = f (1 - f)$, $f''/f' = 1 - 2 f = -\tanh(\varphi / 2)$, Lipschitz constant 1/4.
     At either end the gap is $\approx e^{-|\varphi|}$.
 
+    Args:
+        lower, upper: the bounds.
+        scale: unit of the proxy.
+
+    Raises:
+        ValueError: `lower` is not below `upper`.
+
     Example:
         >>> f = ib.transforms.Sigmoid(-1.0, 1.0)
         >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
@@ -204,6 +218,13 @@ class Arctan(Interval):
 
     $f' = 1 / (\pi (1 + \varphi^2))$, $f''/f' = -2 \varphi / (1 + \varphi^2)$, Lipschitz constant $1 / \pi$.
     At either end the gap is $\approx 1 / (\pi |\varphi|)$: a polynomial tail, on which chains mix slowly.
+
+    Args:
+        lower, upper: the bounds.
+        scale: unit of the proxy.
+
+    Raises:
+        ValueError: `lower` is not below `upper`.
 
     Example:
         >>> f = ib.transforms.Arctan()
@@ -265,6 +286,13 @@ class Softsign(Interval):
     $f' = 1 / (2 (1 + |\varphi|)^2)$, $f''/f' = -2\, \mathrm{sign}(\varphi) / (1 + |\varphi|)$, Lipschitz constant 1/2.
     At either end the gap is $1 / (2 (1 + |\varphi|))$: a polynomial tail. $f''$ jumps at 0, where 0 is taken.
 
+    Args:
+        lower, upper: the bounds.
+        scale: unit of the proxy.
+
+    Raises:
+        ValueError: `lower` is not below `upper`.
+
     Example:
         >>> f = ib.transforms.Softsign()
         >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
@@ -313,6 +341,13 @@ class Probit(Interval):
 
     $f' = n(\varphi)$, $f''/f' = -\varphi$, Lipschitz constant $1 / \sqrt{2 \pi}$.
     At either end the gap is $\approx n(\varphi) / |\varphi|$: a Gaussian tail, on which chains mix fast.
+
+    Args:
+        lower, upper: the bounds.
+        scale: unit of the proxy.
+
+    Raises:
+        ValueError: `lower` is not below `upper`.
 
     Example:
         >>> f = ib.transforms.Probit()

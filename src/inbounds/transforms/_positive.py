@@ -36,6 +36,14 @@ class HalfLine(Elementwise):
 
     The scale c keeps the Lipschitz constant and sets the width of the layer in which the boundary is felt.
 
+    Args:
+        lower: the lower bound; None and no `upper`: 0.
+        upper: the upper bound, where there is no lower one.
+        scale: width of the layer in which the bound is felt, in units of theta.
+
+    Raises:
+        ValueError: both bounds are given.
+
     Example:
         >>> issubclass(ib.transforms.Softplus, ib.transforms.HalfLine)
         True
@@ -159,6 +167,14 @@ class Exp(HalfLine):
     $f' = e^\varphi$, $f''/f' = 1$, no Lipschitz constant. Near 0, $\theta = e^\varphi$; above, $\theta$ grows without
     any bound on $f'$.
 
+    Args:
+        lower: the lower bound; None and no `upper`: 0.
+        upper: the upper bound, where there is no lower one.
+        scale: width of the layer in which the bound is felt, in units of theta.
+
+    Raises:
+        ValueError: both bounds are given.
+
     Example:
         >>> f = ib.transforms.Exp()
         >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
@@ -202,6 +218,14 @@ class Softplus(HalfLine):
 
     $f' = \sigma(\varphi) = 1 - e^{-\theta}$, $f''/f' = \sigma(-\varphi) = e^{-\theta}$, Lipschitz constant 1.
     Near 0, $\theta \approx e^\varphi$; above, $\theta \approx \varphi$.
+
+    Args:
+        lower: the lower bound; None and no `upper`: 0.
+        upper: the upper bound, where there is no lower one.
+        scale: width of the layer in which the bound is felt, in units of theta.
+
+    Raises:
+        ValueError: both bounds are given.
 
     Example:
         >>> f = ib.transforms.Softplus(lower=2.0)
@@ -263,6 +287,14 @@ class ICLL(HalfLine):
     $f' = 1 - e^{-x}$, $f''/f' = x / (e^x - 1)$ with $x = e^\varphi$, Lipschitz constant 1.
     Near 0, $\theta \approx e^\varphi$; above, $\theta \approx \varphi + \gamma$.
 
+    Args:
+        lower: the lower bound; None and no `upper`: 0.
+        upper: the upper bound, where there is no lower one.
+        scale: width of the layer in which the bound is felt, in units of theta.
+
+    Raises:
+        ValueError: both bounds are given.
+
     Example:
         >>> f = ib.transforms.ICLL()
         >>> round(float(f.inv(f(0.3))), 4), float(f.derivative(0.0)) > 0
@@ -315,6 +347,14 @@ class IntegratedProbit(HalfLine):
 
     $f' = \Phi(\varphi)$, $f''/f' = n / \Phi$ (the inverse Mills ratio), Lipschitz constant 1.
     Near 0, $\theta \approx n(\varphi) / \varphi^2$, a Gaussian tail; above, $\theta \approx \varphi$.
+
+    Args:
+        lower: the lower bound; None and no `upper`: 0.
+        upper: the upper bound, where there is no lower one.
+        scale: width of the layer in which the bound is felt, in units of theta.
+
+    Raises:
+        ValueError: both bounds are given.
 
     Example:
         >>> f = ib.transforms.IntegratedProbit()
