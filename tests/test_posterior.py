@@ -92,7 +92,7 @@ def test_bad_data_are_refused(data, message):
 
 def test_a_likelihood_of_the_wrong_shape_is_refused():
     summed = ib.Posterior({"w": dist.Normal()}, lambda t, b: jnp.sum(terms(t, b)), {"x": X})
-    with pytest.raises(ValueError, match=r"one term a datum, shape \(5,\).*Do not sum"):
+    with pytest.raises(ValueError, match=r"one number per row, shape \(5,\).*Do not sum"):
         ib.sample(ib.sgld(summed), 0.1, 10, batch_size=5)
 
 

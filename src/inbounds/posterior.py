@@ -348,7 +348,7 @@ class Posterior:
         if not hasattr(got, "shape") or got.shape != (size,):
             shape = getattr(got, "shape", type(got).__name__)
             raise ValueError(
-                f"`log_likelihood(theta, batch)` must return one term a datum, shape ({size},) for a batch of {size}; "
+                f"`log_likelihood(theta, batch)` must return one number per row, shape ({size},) for a batch of {size}; "
                 f"got {shape}. Do not sum or average over the batch: the library scales and sums."
             )
 
