@@ -167,7 +167,7 @@ def main() -> None:
     arguments = parser.parse_args()
     bandwidth = copy_bandwidth()
     print(f"y = x + 1 moves {bandwidth / 1e9:,.0f} GB/s")
-    print(f"{'':52}{'a step':>12}{'floor':>12}{'ratio':>8}{'busy':>12}{'kernels':>9}   the longest, us a step")
+    print(f"{'':52}{'a step':>12}{'floor':>12}{'ratio':>8}{'busy':>12}{'kernels':>9}   the longest, us per step")
     if arguments.small:
         sources = (ratings_rows("100k", (4,)), network_rows(1_000, (1, 2)), bare_rows(10**5), small_rows(10_000))
     else:

@@ -135,7 +135,7 @@ class OneDimensional:
         }
 
     def errors(self, draws):
-        """Wasserstein-1, one a chain."""
+        """Wasserstein-1, one per chain."""
         count = draws.shape[1]
         if count not in self._quantiles:
             self._quantiles[count] = distances.quantiles(self.target, count)

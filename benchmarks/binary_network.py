@@ -81,7 +81,7 @@ def by_hand(x, y, epochs):
 
 
 def measure(rows, epochs, repeats):
-    """Median seconds an epoch of each, and their ratio."""
+    """Median seconds per epoch of each, and their ratio."""
     data = make_data(rows)
     runs = {"library": through_the_library(*data, epochs), "by hand": by_hand(*data, epochs)}
 

@@ -84,7 +84,7 @@ def steps_for(model, size):
 
 
 def contestants(model, size):
-    """{name: a function that runs once and returns microseconds a step}, and the number of parameters."""
+    """{name: a function that runs once and returns microseconds per step}, and the number of parameters."""
     parts, settings, size = MODELS[model](size)
     steps = steps_for(model, size)
 
@@ -136,7 +136,7 @@ def floor_of(name, parameters, bandwidth):
 
 
 def measure(model, size, rounds, bandwidth):
-    """One row a transform: microseconds a step, its ratio to "none" (median and quartiles over the rounds), and to the floor."""
+    """One row per transform: microseconds per step, its ratio to "none" (median and quartiles over the rounds), and to the floor."""
     runs, parameters = contestants(model, size)
     with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:  # compile: most of it is outside Python
         list(pool.map(lambda run: run(), runs.values()))
@@ -169,7 +169,7 @@ def show(rows):
     for model in dict.fromkeys(row["model"] for row in rows):
         print(f"\n{model}: time of a step over that without bounds (goal {GOALS[model]})")
         print(
-            f"{'parameters':>12}  {'transform':18}{'ratio':>8}{'quartiles':>16}{'us a step':>12}{'floor, us':>12}{'of the floor':>14}"
+            f"{'parameters':>12}  {'transform':18}{'ratio':>8}{'quartiles':>16}{'us per step':>12}{'floor, us':>12}{'of the floor':>14}"
         )
         for row in rows:
             if row["model"] == model:

@@ -1,4 +1,4 @@
-"""Rows moved only when touched beside the dense update: microseconds a step, and what they do to the posterior.
+"""Rows moved only when touched beside the dense update: microseconds per step, and what they do to the posterior.
 
     python -m benchmarks.lazy_rows [--shape 10m|1m|100k] [--ranks 20 50] [--steps 2000] [--rounds 5] [--out results.json]
 
@@ -126,7 +126,7 @@ def quality(model: FactorModel, split: RatingsSplit, kernels: dict, start: Any, 
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    cells = [["rank", "kernel", "us a step", "speed-up", "RMSE", "of single draws", "sd of predictions"]]
+    cells = [["rank", "kernel", "us per step", "speed-up", "RMSE", "of single draws", "sd of predictions"]]
     for row in rows:
         for name in ("sgld", "lazy_rows"):
             speedup = "{1:.2f} ({0:.2f} to {2:.2f})".format(*row["speedup"]) if name == "lazy_rows" else ""

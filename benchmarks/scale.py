@@ -50,7 +50,7 @@ def regression(rows=100_000, columns=20, batch_size=1_000, num_chains=1, devices
 
 
 def rates(size):
-    """Positive rates, one a group, and counts in minibatches of 1,000: a step moves every rate."""
+    """Positive rates, one per group, and counts in minibatches of 1,000: a step moves every rate."""
     import jax.numpy as jnp
     import numpy as np
     import numpyro.distributions as dist
@@ -171,7 +171,7 @@ def show(result):
 
     print(f"\n{result['axis']}: exponent {text(result['exponent'])}, ", end="")
     print(f"without overhead {text(result['exponent_without_overhead'])}")
-    print(f"{result['unit']:>14}{'microseconds a step':>22}{'spread':>24}")
+    print(f"{result['unit']:>14}{'microseconds per step':>22}{'spread':>24}")
     for size, (least, median, most) in zip(result["sizes"], result["microseconds"], strict=True):
         print(f"{size:14,}{median:22,.1f}{f'{least:,.1f} to {most:,.1f}':>24}", flush=True)
 
@@ -193,7 +193,7 @@ def draw(results, theme):
         fit = result["exponent_without_overhead"] or result["exponent"]
         power = "" if fit is None else f"exponent {fit[0]:.2f} ± {fit[1]:.2f}"
         axis.set_title(result["axis"].replace(", ", "\n") + f"\n{power}")
-    axes[0][0].set_ylabel("microseconds a step")
+    axes[0][0].set_ylabel("microseconds per step")
     return figure
 
 

@@ -28,8 +28,8 @@ def bounds(found):
     """One table a model: ratio to no bounds by transform and number of parameters."""
     titles = {
         "bare": "The bare update",
-        "regression": "Regression, 1,024 rows a minibatch",
-        "rows": "Regression, 8,192 rows a minibatch",
+        "regression": "Regression, 1,024 rows per minibatch",
+        "rows": "Regression, 8,192 rows per minibatch",
     }
     parts = []
     for model, title in titles.items():
@@ -40,7 +40,7 @@ def bounds(found):
         by_name = {}
         for row in own:
             by_name.setdefault(row["transform"], []).append(row)
-        base = " (microseconds a step)"
+        base = " (microseconds per step)"
         rows = [
             [name + (base if name == "none" else "")]
             + [f"{row['microseconds']:,.0f}" if name == "none" else f"{row['ratio']:.2f}" for row in line]
@@ -69,7 +69,7 @@ def floor(found):
         for name in dict.fromkeys(row["transform"] for row in own)
     ]
     return (
-        "The bare update: microseconds a step, and in brackets how many times the floor: the state read and written once, at the "
+        "The bare update: microseconds per step, and in brackets how many times the floor: the state read and written once, at the "
         f"{found['copy_bytes_a_second'] / 1e12:.2f} TB/s that `y = x + 1` over 2^28 numbers reached in the same run.\n\n"
         + table(["parameters", *(f"{n:,}" for n in sizes)], rows)
     )
@@ -89,7 +89,7 @@ def accelerator(found):
         ]
         for row in found["rows"]
     ]  # fmt: skip
-    head = ["model", "microseconds a step", "floor", "times the floor", "busy, profiled", "kernels a step"]
+    head = ["model", "microseconds per step", "floor", "times the floor", "busy, profiled", "kernels per step"]
     facts = f"{found['device']}, JAX {found['jax']}; `y = x + 1` moved {found['copy_bytes_a_second'] / 1e12:.2f} TB/s."
     return f"{table(head, rows)}\n\n{facts}"
 

@@ -292,7 +292,7 @@ def command_for(results: Any) -> str:
 
 
 def demo_table(results: Any) -> str:
-    """The demo's answer as text: distance to the truth, time, steps a second."""
+    """The demo's answer as text: distance to the truth, time, steps per second."""
     module = experiment("basic")
     from experiments.targets import TARGETS
 

@@ -69,7 +69,7 @@ class Method:
         """The kernel on the target, whose exact gradient gets Gaussian noise, as in the paper."""
         sd = self.noise_sd
         if self.family == "lm-nc-estimated":
-            # Two draws a step, so that there is something to estimate a variance from; their mean has the same law.
+            # Two draws per step, so that there is something to estimate a variance from; their mean has the same law.
             posterior = _noisy(target, lambda z: math.sqrt(2) * sd * jnp.mean(z), (2,))
         elif sd:
             posterior = _noisy(target, lambda z: sd * z, ())

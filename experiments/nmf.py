@@ -106,7 +106,7 @@ class Settings:
         trials: of the search, for every method.
         chains: trials that run side by side, and seeds of the final runs.
         evaluations: of every run, evenly spaced: the draws that are averaged.
-        batch_size: ratings a step.
+        batch_size: ratings per step.
         prior_rate: of the exponential priors.
         search: "tpe", or "grid": the same number of trials, evenly spaced on the log scale.
         sweep: step sizes of the stability curve.
@@ -361,7 +361,7 @@ def losses_of(part: dict[str, Any]) -> np.ndarray:
 
 
 def summarise(results: Results) -> list[dict[str, Any]]:
-    """One row a rank, prior and method: means and standard errors over the seeds at the last iteration, on the test part."""
+    """One row per rank, prior and method: means and standard errors over the seeds at the last iteration, on the test part."""
     rows = []
     for part, value in results.parts().items():
         path = part.split("/")

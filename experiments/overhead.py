@@ -44,7 +44,7 @@ class Settings:
     Args:
         shape: of the generated ratings: "10m", "1m" or "100k", as MovieLens.
         ranks: numbers of factors.
-        batch_size: ratings a step.
+        batch_size: ratings per step.
         steps: in one call.
         rounds: calls of every method, interleaved.
         seed: of everything.
@@ -108,7 +108,7 @@ def _first_factor(theta: Any) -> Any:
 
 
 def summarise(results: Results) -> list[dict[str, Any]]:
-    """One row a rank and method: microseconds a step, and the ratio to mirrored SGLD, median and quartiles over the rounds."""
+    """One row per rank and method: microseconds per step, and the ratio to mirrored SGLD, median and quartiles over the rounds."""
     rows = []
     for part, value in results.parts().items():
         reference = np.asarray(value["seconds"][REFERENCE])
@@ -181,7 +181,7 @@ def _sections(results: Results, rows: list[dict[str, Any]]) -> list[Section]:
          f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}"]
         for row in rows
     ]  # fmt: skip
-    columns = ("method", "rank", "microseconds a step", "ratio", "middle half of the rounds")
+    columns = ("method", "rank", "microseconds per step", "ratio", "middle half of the rounds")
     see = "Median over the rounds, with the middle half; the dashed line is the 10% of the paper."
     figure = save_picture(results.figure("overhead"), draw)
     return [Section("Time of a step", see, figure, Table(columns, cells))]

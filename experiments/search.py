@@ -12,7 +12,7 @@ import numpy as np
 from inbounds.tuning import tune
 
 Evaluate = Callable[[np.ndarray], dict[str, np.ndarray]]
-"""Arrays with one value a step size: "losses", and whatever else is to be kept."""
+"""Arrays with one value per step size: "losses", and whatever else is to be kept."""
 
 
 def grid(evaluate: Evaluate, low: float, high: float, trials: int, chains: int) -> dict[str, Any]:

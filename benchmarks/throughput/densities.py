@@ -1,6 +1,6 @@
 """The models of the rows in JAX, for every contestant that speaks it (down to JAX 0.4.13): log prior and log likelihood of theta.
 
-`log_likelihood(theta, batch)` has one term a datum, shape (batch,). `unbounded` gives the log density of phi by hand, the way users of
+`log_likelihood(theta, batch)` has one term per row, shape (batch,). `unbounded` gives the log density of phi by hand, the way users of
 libraries without bounds do it: theta = softplus(phi) on the positive numbers, sigmoid(phi) on (0, 1), and the log Jacobian with the prior.
 """
 

@@ -2,7 +2,7 @@
 
     python reference.py ROW
 
-prints JSON: microseconds a gradient, gradients a draw, and milliseconds an effective draw (the median over variables; never more of
+prints JSON: microseconds per gradient, gradients per draw, and milliseconds per effective draw (the median over variables; never more of
 them than draws) after warm-up and compilation; for Inbounds the last of these too. An effective draw of SGLD still has the bias of
 its step size.
 """

@@ -21,7 +21,7 @@ class Row:
         name: on the command line and in file names.
         title: in the table.
         model: the name of its statement in `densities.py`.
-        make_data: arrays whose leading axis is the datum; empty for a target without data.
+        make_data: arrays whose leading axis is that of the rows; empty for a target without data.
         make_start: theta at step 0, the same for all chains.
         step_size: multiplies the gradient of the log density of phi; the noise is sqrt(2 step_size).
         steps: in one run of a fast contestant.

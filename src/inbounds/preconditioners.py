@@ -2,8 +2,8 @@ r"""Diagonal preconditioners of the proxy: a step size of its own for every coor
 
 With a diagonal $M$ that is constant, $\varphi' = \varphi + \epsilon M G + \sqrt{2 \epsilon M} \eta$ samples the same law. So it does where the
 scale of a variable depends on the other variables alone: given them it is constant. (The bias is then of first order in $\epsilon$, that of
-kernels of second order too.) One that depends on what it scales would need another drift term, so `rmsprop` adapts during the first steps
-and is frozen afterwards.
+kernels of second order too.) A scale that depends on what it scales would need another drift term. So `rmsprop` adapts during the first
+steps and is frozen afterwards.
 """
 
 from __future__ import annotations

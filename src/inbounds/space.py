@@ -79,9 +79,9 @@ class Space:
     def of(cls, supports: PyTree, transforms: PyTree = None) -> Space:
         """Pick a transform for every support.
 
-        `transforms` may be None (the default of each support), one name, class or instance for every bounded scalar
-        support (the real line and vector supports keep their default), or a tree of them; missing entries of a dict
-        take the default.
+        `transforms` may be None (the default of each support), one name, class or instance, or a tree of these. One alone
+        is for every bounded scalar support: the real line and vector supports keep their default. Missing entries of a
+        dict take the default.
         """
         chosen = _per_support(supports, transforms)
         picked = [

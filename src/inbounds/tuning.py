@@ -249,8 +249,8 @@ def tune(
     A trial is pruned, and the search goes on, when its loss is not finite or the objective raises `FloatingPointError`
     or the library's `NonFiniteError`; any other exception propagates, and the finished trials stay in the storage.
 
-    The search is determined by the seed: a study that was interrupted and resumed gives the trials of one that was not,
-    as long as one process at a time worked on it and none was killed in the middle of a trial.
+    The search is determined by the seed. A study that was interrupted and resumed gives the trials of one that was not,
+    provided that one process at a time worked on it and none was killed in the middle of a trial.
 
     Args:
         objective: `objective(step_size) -> loss`. With `parameters` it gets each as a keyword argument. With `batch`

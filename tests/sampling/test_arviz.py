@@ -41,7 +41,7 @@ def test_the_pointwise_log_likelihood_comes_on_request_and_loo_takes_it(draws):
 def test_a_target_without_data_has_neither_group():
     alone = ib.sample(ib.sgld(ib.Posterior({"x": dist.HalfNormal(1.0)})), 0.1, 20, progress=False)
     assert set(alone.to_arviz().children) == {"posterior", "sample_stats"}
-    with pytest.raises(ValueError, match="log likelihood of each datum is not known"):
+    with pytest.raises(ValueError, match="log likelihood of each row is not known"):
         alone.to_arviz(log_likelihood=True)
 
 

@@ -322,7 +322,7 @@ def test_a_failure_is_said_as_such_also_by_a_model_that_looks_at_its_arguments()
         ({"step_size": 0.0}, "`step_size` must be positive and finite; got 0.0"),
         ({"step_size": -1.0}, "must be positive and finite"),
         ({"step_size": math.nan}, "must be positive and finite"),
-        ({"step_size": [0.1, 0.2]}, "one number, or one a chain"),
+        ({"step_size": [0.1, 0.2]}, "one number, or one per chain"),
         ({"step_size": lambda step: -0.1 * step}, "schedule must be finite and positive"),
         ({"num_chains": 0}, "`num_chains` must be a whole number of at least 1; got 0"),
         ({"step_size": "large"}, "`step_size` must be a number"),

@@ -147,7 +147,7 @@ def test_a_store_whose_checkpoints_are_not_found_is_not_begun_anew(in_memory, tm
     run(store=store, checkpoint=tmp_path / "there", resume=True)  # as a script for a queue says it
     for num_steps in (1_030, 3_000):
         with pytest.raises(
-            ValueError, match=rf"run.zarr holds {in_memory.num_draws:,} draws a chain, and no checkpoint"
+            ValueError, match=rf"run.zarr holds {in_memory.num_draws:,} draws per chain, and no checkpoint"
         ):
             run(store=store, checkpoint=tmp_path / "elsewhere", resume=True, num_steps=num_steps)
     np.testing.assert_array_equal(_posterior(store)["mix"], in_memory.theta["mix"])
@@ -177,7 +177,7 @@ def test_draws_of_a_run_that_never_had_a_checkpoint_are_not_written_over(tmp_pat
     pytest.importorskip("orbax.checkpoint")
     with pytest.raises(PowerCutError):
         run(store=tmp_path / "run.zarr", chunk_steps=1, monitor=power_cut)
-    with pytest.raises(ValueError, match=r"run.zarr holds \d+ draws a chain, and no checkpoint"):
+    with pytest.raises(ValueError, match=r"run.zarr holds \d+ draws per chain, and no checkpoint"):
         run(store=tmp_path / "run.zarr", checkpoint=tmp_path / "checkpoints", resume=True)
 
 
@@ -270,7 +270,7 @@ def test_a_full_disk_ends_the_run_with_an_error_that_says_so(writes, in_memory, 
 
     monkeypatch.setattr(stores.LocalStore, "set", fill)
     with pytest.raises(
-        OSError, match=r"The disk is full .* first [\d,]+ draws a chain are whole and readable"
+        OSError, match=r"The disk is full .* first [\d,]+ draws per chain are whole and readable"
     ) as caught:
         run(store=tmp_path / "run.zarr", chunk_steps=1)
     assert caught.value.errno == errno.ENOSPC

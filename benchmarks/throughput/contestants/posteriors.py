@@ -49,7 +49,7 @@ TO_PHI = {
 
 
 def choose(row, data, num_steps):
-    """How many threads: on small tensors PyTorch's default, one a core, can be several times slower than one."""
+    """How many threads: on small tensors PyTorch's default, one per core, can be several times slower than one."""
     seconds = {}
     for threads in {torch.get_num_threads(), 1}:
         run = prepare(row, data, num_steps, threads)

@@ -125,8 +125,8 @@ class _FromArrays(Source):
 class Epochs(_FromArrays):
     """Shuffled epochs, read as contiguous slices.
 
-    The rows are put in random order once and closed to a ring; each epoch starts at a random place of the ring and walks
-    round it, so that every batch is a uniformly placed window: each row is equally likely in each step, the estimate is
+    The rows are put in random order once and closed to a ring. Each epoch starts at a random place of the ring and walks
+    round it, so that every batch is a uniformly placed window. Each row is equally likely in each step, the estimate is
     unbiased, and every batch is full. Where the batch size does not divide the number of rows, the last window of an
     epoch overlaps the first: no ragged batch, no row favoured.
 
@@ -288,7 +288,7 @@ def check_data(data: PyTree) -> PyTree:
     for path, leaf in leaves:
         name = variable_name(path) if path else "data"
         if leaf.ndim == 0:
-            raise ValueError(f"Data {name!r} is a scalar: the leading axis of every array is the datum.")
+            raise ValueError(f"Data {name!r} is a scalar: the leading axis of every array must be that of the rows.")
         lengths[name] = leaf.shape[0]
         if leaf.size and np.issubdtype(leaf.dtype, np.inexact):
             finite = np.isfinite(np.asarray(leaf)).reshape(leaf.shape[0], -1).all(axis=1)
@@ -300,9 +300,11 @@ def check_data(data: PyTree) -> PyTree:
                 )
     if len(set(lengths.values())) > 1:
         listing = ", ".join(f"{name!r} {length:,}" for name, length in lengths.items())
-        raise ValueError(f"Data of unequal length: {listing}. The leading axis of every array is the datum.")
+        raise ValueError(
+            f"Data of unequal length: {listing}. The leading axis of every array must be that of the rows."
+        )
     if next(iter(lengths.values())) == 0:
-        raise ValueError("`data` has no rows. Give at least one datum, or None for a target without data.")
+        raise ValueError("`data` has no rows. Give at least one row, or None for a target without data.")
     return arrays
 
 

@@ -431,7 +431,7 @@ def map_array(source: Any, name: str) -> np.ndarray:
             )
     label = _label(source, name)
     if array.ndim == 0:
-        raise DataError(f"{label} is a scalar: the leading axis of every array is the datum.")
+        raise DataError(f"{label} is a scalar: the leading axis of every array must be that of the rows.")
     if array.dtype.kind not in "biuf":
         raise DataError(f"{label} has dtype {array.dtype}; a minibatch holds numbers. Encode categories as integers.")
     return np.asarray(array)

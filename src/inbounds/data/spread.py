@@ -114,7 +114,7 @@ class SpreadRows(Source):
     "epochs" walks round a shuffled ring, "replacement" gathers independent rows, and "all" reads every row.
 
     Args:
-        data: a tree of arrays, leading axis = datum; where there are several processes, each has its own rows.
+        data: a tree of arrays, leading axis that of the rows; where there are several processes, each has its own rows.
         batch_size: rows per minibatch, over all the devices; None with "all".
         batching: "epochs", "replacement", or "all".
         mesh: with an axis "data".

@@ -25,7 +25,7 @@ SHOWN = 40  # coordinates that are printed
 
 @dataclass(frozen=True)
 class StepBias:
-    """Estimated bias at `step_size`, one number a coordinate of theta.
+    """Estimated bias at `step_size`, one number per coordinate of theta.
 
     Attributes:
         names: of the coordinates.

@@ -51,7 +51,7 @@ class ProxyScores(NamedTuple):
 
 @dataclass(frozen=True)
 class Identities:
-    """Both identities, one number a coordinate of the proxy.
+    """Both identities, one number per coordinate of the proxy.
 
     Attributes:
         names: of the coordinates.

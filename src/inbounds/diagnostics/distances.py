@@ -143,7 +143,7 @@ def wasserstein1(draws: ArrayLike, target: Target | DistributionFunction | np.nd
     reference = target if isinstance(target, np.ndarray) else quantiles(target, np.shape(draws)[-1])
     if len(reference) != np.shape(draws)[-1]:
         raise ValueError(
-            f"wasserstein1 got {len(reference)} quantiles for {np.shape(draws)[-1]} draws a chain; "
+            f"wasserstein1 got {len(reference)} quantiles for {np.shape(draws)[-1]} draws per chain; "
             f"give quantiles(target, {np.shape(draws)[-1]}), or the target itself."
         )
     return _per_chain(lambda ordered: _wasserstein1(ordered, reference), draws)

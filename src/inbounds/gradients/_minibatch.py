@@ -174,7 +174,7 @@ def minibatch(posterior: Posterior | None = None, *, variance: str = "halves", s
         posterior: what is sampled; left out, a factory with these options is returned.
         variance: what shows the noise where a kernel asks for it. "halves": the difference of two half batches, nearly
             free; "successive": the difference of successive gradients, for batches of one; "per_example": the gradients of
-            every datum, exact and dear.
+            every row, exact but expensive.
         smoothing: weight of the past in the running average of the variance, in [0, 1).
 
     Returns:

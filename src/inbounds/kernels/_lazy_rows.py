@@ -48,8 +48,8 @@ def lazy_rows(
     first order in $k \epsilon$, for the mean $k$ of the row: $N / (|S| n_i)$ where it has $n_i$ data. Noise and arithmetic of a step
     are those of the minibatch, whatever the size of the tables.
 
-    What that takes: the prior is a sum over rows, the same for each of them (it may depend on variables that are no tables); and
-    a term of the likelihood reads one row of a table, the one that its column names. A row without data stays where it
+    That takes a prior that is a sum over rows, the same for each of them; it may depend on variables that are no tables. And
+    a term of the likelihood must read one row of a table, the one that its column names. A row without data stays where it
     started: leave such rows out, or draw them from the prior.
 
     Args:
@@ -86,7 +86,7 @@ def lazy_rows(
     precondition = as_preconditioner(preconditioner)
     if precondition.adapt_steps:
         raise ValueError(
-            "lazy_rows cannot adapt a preconditioner: it sees few rows a step. Give a tree of scales, or a function of theta."
+            "lazy_rows cannot adapt a preconditioner: it sees few rows per step. Give a tree of scales, or a function of theta."
         )
     log_likelihood, total = posterior.log_likelihood, posterior.num_data
     assert log_likelihood is not None
@@ -217,7 +217,7 @@ def _column(minibatch: Any, column: str) -> jax.Array:
     index: jax.Array = minibatch[column]
     if index.ndim != 1 or not jnp.issubdtype(index.dtype, jnp.integer):
         raise ValueError(
-            f"Column {column!r} must hold one row number a datum: whole numbers; got {index.dtype} of shape {index.shape}."
+            f"Column {column!r} must hold one row number per row of the data: whole numbers; got {index.dtype} of shape {index.shape}."
         )
     return index
 

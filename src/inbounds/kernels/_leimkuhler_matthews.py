@@ -67,8 +67,8 @@ def leimkuhler_matthews(
     with exact gradients. Noisy ones add a bias of first order. `noise_correction` takes it out where the noise of the
     coordinates is independent: the amplitude $\sqrt{2 \epsilon}$ becomes $\sqrt{2 \epsilon - \epsilon^2 V(y_t)}$, with $V$ the
     variance of each coordinate of $\hat G$, evaluated at $y_t$ because that is independent of $\eta_t$. Where the posterior is
-    correlated the noise is so too, and what $V$ leaves out, its covariances, stays as a bias of first order: the posterior
-    comes out too narrow along its long axes (in a regression on features with correlation 0.9 by 13% of an sd at $\epsilon V = 0.6$).
+    correlated, so is the noise. Its covariances, which $V$ leaves out, stay as a bias of first order: draws are too narrow along
+    the long axes (in a regression on features with correlation 0.9 by 13% of an sd at $\epsilon V = 0.6$).
 
     Args:
         posterior: what is sampled.

@@ -61,8 +61,8 @@ def sgld(
         posterior: what is sampled.
         transforms: $f$: None (a Lipschitz default for each support), one name, or a tree of them.
         noise_correction: subtract the variance of the gradient noise from that of the injected noise:
-            $2 \epsilon - \epsilon^2 V$ (Vollmer, Zygalakis and Teh 2016), coordinate by coordinate: correlated noise leaves a
-            bias of first order, too narrow along the long axes of a correlated posterior. True estimates the variance; a
+            $2 \epsilon - \epsilon^2 V$ (Vollmer, Zygalakis and Teh 2016), coordinate by coordinate. Correlated noise leaves a
+            bias of first order: draws are too narrow along the long axes of the posterior. True estimates the variance; a
             number, a tree or a function of theta gives that of the theta-gradient, whose coordinates are taken for independent.
         preconditioner: $M$, with $\epsilon$ replaced by $\epsilon M$: None, a tree of positive scales, a function of theta that
             makes one (the scale of a variable may not depend on that variable itself), or `ib.preconditioners.rmsprop(adapt_steps)`.

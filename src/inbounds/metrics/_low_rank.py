@@ -69,8 +69,8 @@ class LowRank:
 def low_rank(posterior: Posterior, center: PyTree, *, rank: int, transforms: PyTree = None, seed: int = 0) -> LowRank:
     r"""The metric of the posterior's Gaussian approximation at `center`, as a diagonal and `rank` directions.
 
-    The directions are those in which the scaled Hessian differs most from the rest, flat ones and steep ones, by Lanczos iterations with
-    products of the Hessian and a vector: at most 3 `rank` of these, and 10 vectors for the scales. A product takes all the data, in slices,
+    The directions are those in which the scaled Hessian differs most from the rest, flat ones and steep ones. Lanczos iterations find
+    them, with products of the Hessian and a vector: at most 3 `rank` of these, and 10 for the scales. A product takes all the data, in slices,
     in double precision. Passes over the data: one for the gradient, one for the scales, and one for each iteration, so at most
     3 `rank` + 2. What it holds is 3 `rank` vectors of doubles and some 20 more, up to a million dimensions and beyond. In z the largest
     curvature is about 1.

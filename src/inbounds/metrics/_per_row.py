@@ -86,8 +86,8 @@ def per_row(
     r"""The metric of the posterior's Gaussian approximation at `center`, row by row of tables, with one dense block for what is global.
 
     A block is the Hessian of one row alone. What rows of different tables, or a row and what is global, say of each other is left out.
-    The blocks come from as many products of the Hessian and a vector as a row is wide, for all the rows at once, and one for each global
-    number; one pass over the data for the gradient, and one for each part (table, or what is global).
+    The blocks come from products of the Hessian and a vector: as many as a row is wide, each for all the rows at once, and one per global
+    number. The data are passed over once for the gradient, and once per part (a table, or what is global).
 
     The gradient's noise is not diagonal in z, so kernels refuse to correct for it.
 

@@ -58,8 +58,8 @@ class FactorModel:
     $$W_{ur}, H_{ir} \sim N(c, 1) \text{ truncated to } (0, \infty), \quad a_u, b_i \sim N(0, d^2), \quad
       C \sim N(\bar C, \kappa^2 / R)$$
 
-    in units of the ratings' standard deviation $s$, with $d = .1$ (.5 for "poisson") and $\kappa^2 = .15 / R$: the mean rating is $m + s \eta$
-    ("gaussian"), $m e^{s \eta / m}$ ("poisson"), or the maximum times $\sigma(\mathrm{logit}(m / \max) + g \eta)$
+    in units of the ratings' standard deviation $s$, with $d = 0.1$ (0.5 for "poisson") and $\kappa^2 = 0.15 / R$: the mean rating is
+    $m + s \eta$ ("gaussian"), $m e^{s \eta / m}$ ("poisson"), or the maximum times $\sigma(\mathrm{logit}(m / \max) + g \eta)$
     ("binomial", $g$ such that the slope at 0 is $s$). Counting from the mean takes the direction in which all factors grow
     together out of the curvature: that direction is $R$ times stiffer than the others, and it is what holds the step size
     of plain NMF down. Factors are white under their prior, and the coupling $C$ says how strong they are, how they mix and

@@ -164,7 +164,7 @@ class BayesianNMF(Estimator):
             units of the inverse curvature of each row (`FactorModel.preconditioner`).
         iterations: steps of the chain. None for 2,000, or for 10,000 where there are fewer than 20 ratings per user, and fewer than
             10,000 users and items: single draws lie far apart there, many have to be averaged, and they cost little.
-        batch_size: ratings a step; None for four times as many as there are users and items: with fewer, the noise of the
+        batch_size: ratings per step; None for four times as many as there are users and items: with fewer, the noise of the
             gradient and not the dynamics sets the step size.
         keep: draws kept at most (in half precision) to predict pairs that were not asked for during `fit`. They lie the denser the later:
             draw t of the chain weighs t in every average, so that no burn-in has to be chosen. None for 100, or for 300 where None for
@@ -521,8 +521,8 @@ def auto_step_size(rows: int, batch_size: int, iterations: int, offsets: bool) -
     """The step sizes that `step_size="auto"` takes, in units of the inverse curvature: large at first, to arrive, and constant
     after a fifth of the run, or after the steps that it takes to arrive.
 
-    A rating of a minibatch stands for rows / batch_size of them; the noise of the gradient then has step size x rows /
-    (2 batch_size) of the variance that the dynamics inject, which for a run of 10,000 steps is held at .25 (1.1 without offsets,
+    A rating of a minibatch stands for rows / batch_size of them. The noise of the gradient then has step size x rows /
+    (2 batch_size) of the variance that the dynamics inject. For a run of 10,000 steps that is held at 0.25 (1.1 without offsets,
     which mix more slowly). The error has a part that grows with the step size (bias) and one that falls with step size x
     iterations (what the average has not seen), so the best step size falls as the root of the length of the run. Where
     minibatches are large, the discretisation sets the limit; it is lower without offsets, because of the stiff direction in

@@ -40,7 +40,7 @@ class Draws:
 
     Attributes:
         phi: draws of the unbounded proxy, as the chain has them; `theta` is made from it when asked for.
-        stats: one number a draw: `gradient_norm`, `noise_variance` (NaN where unknown), `clamped`, `step_size`.
+        stats: one number per draw: `gradient_norm`, `noise_variance` (NaN where unknown), `clamped`, `step_size`.
         collected: what `collect` gathered, leading axis = chain; None without it.
         kernel: the kernel that made them.
         state: the kernel's state after the last step, leading axis = chain.
@@ -181,7 +181,7 @@ class Draws:
         Names there have "." for "/", as in a store: `layers/0/weight` is called `layers.0.weight`.
 
         Args:
-            log_likelihood: add the log likelihood of every datum at every draw, for `arviz_stats.loo`. It has the size
+            log_likelihood: add the log likelihood of every row at every draw, for `arviz_stats.loo`. It has the size
                 chains x draws x data: thin first where that is too much.
             coords: names along the dimensions, such as `{"city": ["Oslo", "Bergen"]}`.
             dims: the dimensions of each variable, such as `{"rate": ["city"]}`.

@@ -69,11 +69,11 @@ def sample(
         checkpoint: a folder for checkpoints, one a minute, or `ib.Checkpoint(folder, every_steps=...)`.
         resume: go on from the latest checkpoint, given the same arguments (`num_steps` may be larger). The draws are those of
             a run that was never interrupted. Starts from the beginning where there is no checkpoint yet.
-        batching: "epochs" (shuffled, read as contiguous slices), "replacement" (independent minibatches), or None: the second
-            for kernels that correct for gradient noise, which assume it, the first for all others and where a step uses all
-            the data. "sweeps": an epoch forwards, then the same backwards, and draws at the ends of these sweeps alone, where gradient
-            noise has hardly an effect however correlated it is, as long as step size times curvature times the steps of a sweep
-            is below a half or so. Not for kernels that correct for noise, data on disk, or data on several devices.
+        batching: "epochs" (shuffled, read as contiguous slices), "replacement" (independent minibatches), or "sweeps". None takes
+            "replacement" for kernels that correct for gradient noise, which assume it, and "epochs" for all others and where a step
+            uses all the data. A sweep is an epoch forwards, then the same backwards, and draws are kept at its end alone. Gradient
+            noise has hardly an effect there, however correlated it is, as long as step size times curvature times the steps of a
+            sweep is below 0.5 or so. Sweeps are not for kernels that correct for noise, data on disk, or data on several devices.
         chunk_steps: most steps between two looks at the chains, or those of one block where a model of few numbers has longer
             ones (up to 1,024); None adapts to the speed of the run.
         monitor: called between two chunks with the number of steps done and what `collect` has gathered so far.

@@ -14,7 +14,7 @@ PATIENCE = 0.5  # seconds that a run takes before it has a bar
 
 
 class ProgressBar:
-    """A bar with steps a second and the time left.
+    """A bar with steps per second and the time left.
 
     Args:
         total, done: steps, or what `unit` says; None where nobody knows the total.

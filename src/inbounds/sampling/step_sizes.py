@@ -40,11 +40,11 @@ class StepSizes:
             found._check_schedule(num_steps)
             return found
         if isinstance(step_size, str) or step_size is None:
-            raise ValueError(f"`step_size` must be a number, one a chain, or a schedule; got {step_size!r}.")
+            raise ValueError(f"`step_size` must be a number, one per chain, or a schedule; got {step_size!r}.")
         sizes = np.asarray(step_size, float)
         if sizes.shape not in ((), (num_chains,)):
             raise ValueError(
-                f"`step_size` must be one number, or one a chain: shape ({num_chains},); got {sizes.shape}."
+                f"`step_size` must be one number, or one per chain: shape ({num_chains},); got {sizes.shape}."
             )
         if not np.all(np.isfinite(sizes) & (sizes > 0)):
             raise ValueError(f"`step_size` must be positive and finite; got {step_size}.")

@@ -251,7 +251,7 @@ class StoredRecord(Record):
             raise OSError(
                 error.errno,
                 f"The disk is full ({os.strerror(error.errno)}): the store {self.store.url} cannot grow. Its first "
-                f"{self.store.length:,} draws a chain are whole and readable. Make room, and go on with resume=True "
+                f"{self.store.length:,} draws per chain are whole and readable. Make room, and go on with resume=True "
                 "where there is a checkpoint",
             ) from error
 
@@ -354,7 +354,7 @@ class _Store:
                 raise ValueError(f"The store {self.url} is of another run: {'; '.join(foreign)}.")
             if position is None and not found.get(AWAITS_CHECKPOINT) and self._num_draws():
                 raise ValueError(
-                    f"The store {self.url} holds {self._num_draws():,} draws a chain, and no checkpoint of their run was found "
+                    f"The store {self.url} holds {self._num_draws():,} draws per chain, and no checkpoint of their run was found "
                     "in the folder given as `checkpoint`. Give the folder of that run's checkpoints to go on with it; to begin "
                     "anew, give another `store`, or delete this one."
                 )
@@ -479,7 +479,7 @@ class _Store:
         shortest = min(array.shape[_draw_axis(array)] for array in self.arrays.values())
         if shortest < position:
             raise ValueError(
-                f"The store {self.url} holds {shortest:,} draws a chain; the checkpoint counts {position:,}. It is not "
+                f"The store {self.url} holds {shortest:,} draws per chain; the checkpoint counts {position:,}. It is not "
                 "the store that the run wrote, or part of it is lost."
             )
         sync(_all(_resize(array, position) for array in self.arrays.values()))

@@ -26,8 +26,8 @@ class Summary:
     """A table: one row per number. `str()` prints it; `rows` are dicts; notebooks show it as HTML.
 
     Attributes:
-        rows: one dict per number, with its name under "variable". Where the draws have a certificate, mean, sd and quantiles are its own,
-            from which the bias of the step size has been taken, and "error" is the total error of the mean, Monte Carlo and bias together,
+        rows: one dict per number, with its name under "variable". Where the draws have a certificate, mean, sd and quantiles are its own:
+            the bias of the step size has been taken from them. "error" is then the total error of the mean, Monte Carlo and bias together,
             in posterior sds.
         notes: what `Draws.warnings` says.
         verdict: what the certificate says, one sentence or more; empty without one.

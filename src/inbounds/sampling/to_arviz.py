@@ -38,12 +38,12 @@ def data_tree(draws: Draws, log_likelihood: bool, coords: dict[str, Any] | None,
 
 
 def _log_likelihood(draws: Draws, name: str) -> dict[str, np.ndarray]:
-    """log p(x_i | theta) of every datum at every draw, a slice of the data at a time."""
+    """log p(x_i | theta) of every row at every draw, a slice of the data at a time."""
     posterior = draws.posterior
     draws.check_data()
     if posterior.log_likelihood is None or not posterior.observed():
         raise ValueError(
-            "The log likelihood of each datum is not known: the posterior has no `log_likelihood` with `data` in arrays."
+            "The log likelihood of each row is not known: the posterior has no `log_likelihood` with `data` in arrays."
         )
     assert posterior.num_data is not None
     likelihood, rows = posterior.log_likelihood, max(1, 2**22 // max(1, draws.num_chains * draws.num_draws))

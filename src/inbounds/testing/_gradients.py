@@ -29,8 +29,8 @@ def check_gradient(
 ) -> None:
     """Whether a gradient estimator is unbiased, and shows the noise that it has.
 
-    Its mean over all minibatches that an epoch may show is the gradient over all the data: at first, in another state, after a refresh,
-    and once the data have been replaced (unless it has `data_version`, so that its kernel is refused then). The outer products of its
+    Its mean over all minibatches that an epoch may show is the gradient over all the data. That holds at first, in another state, after a
+    refresh, and once the data have been replaced (unless it has `data_version`: its kernel is refused then). The outer products of its
     differences have the covariance of the estimate as their mean. Its state keeps its shapes and dtypes.
 
     Args:
