@@ -3,12 +3,9 @@
     python -m benchmarks.gradients [--out results.json]
 
 Both run through `ib.sample` with noise correction, once with the variance known and once estimated, interleaved; the table shows
-medians and the ratio. Sizes are those of the throughput benchmarks.
+medians of microseconds per step and of the ratios. Sizes are those of the throughput benchmarks.
 """
 
-import argparse
-import json
-import statistics
 from functools import partial
 
 import jax.numpy as jnp
@@ -16,7 +13,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 import inbounds as ib
-from experiments.timing import interleaved
+from benchmarks import side_by_side
 
 
 def logistic_regression(rows=100_000, columns=50):
@@ -47,38 +44,22 @@ def positive_rates(rows=100_000, columns=1_000):
 MODELS = {"logistic regression, 50 weights": logistic_regression, "Poisson, 1,000 positive rates": positive_rates}
 
 
-def measure(repeats: int, num_steps: int) -> list[dict]:
+def measure(steps: int, repeats: int) -> list[side_by_side.Row]:
     rows = []
     for name, model in MODELS.items():
         posterior, batch_size, step_size = model()
-        kernels = {
-            "known": ib.leimkuhler_matthews(posterior, noise_correction=1.0),
-            "halves": ib.leimkuhler_matthews(posterior, noise_correction=True),
-        }
+        corrections = {"estimated": True, "known": 1.0}
 
         def run(kernel: ib.Kernel, step_size: float = step_size, batch_size: int = batch_size) -> None:
-            ib.sample(kernel, step_size, num_steps, thin=100, batch_size=batch_size, progress=False)
+            ib.sample(kernel, step_size, steps, thin=100, batch_size=batch_size, progress=False)
 
-        seconds = interleaved({kind: partial(run, kernel) for kind, kernel in kernels.items()}, repeats)
-        micro = {kind: 1e6 * statistics.median(values) / num_steps for kind, values in seconds.items()}
-        rows.append({"model": name, **micro, "ratio": micro["halves"] / micro["known"]})
+        runs = {
+            kind: partial(run, ib.leimkuhler_matthews(posterior, noise_correction=correction))
+            for kind, correction in corrections.items()
+        }
+        rows.append(side_by_side.row(name, runs, steps, repeats))
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=3_000)
-    arguments = parser.parse_args()
-    rows = measure(arguments.repeats, arguments.steps)
-    print(f"{'model':34}{'known, us/step':>16}{'estimated':>12}{'ratio':>8}")
-    for row in rows:
-        print(f"{row['model']:34}{row['known']:16.1f}{row['halves']:12.1f}{row['ratio']:8.2f}")
-    if arguments.out:
-        with open(arguments.out, "w") as file:
-            json.dump(rows, file, indent=1)
-
-
 if __name__ == "__main__":
-    main()
+    side_by_side.main(__doc__ or "", measure, steps=3_000, repeats=7)

@@ -8,8 +8,6 @@ turns. The table shows medians of processor time, in microseconds per gradient, 
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import time
 from collections.abc import Callable
@@ -24,7 +22,7 @@ import pymc as pm
 from jax.scipy.special import gammaln, logsumexp
 
 import inbounds as ib
-from experiments.timing import interleaved
+from benchmarks import side_by_side
 
 ROWS, BATCH = 100_000, 1_000
 GENERATOR = np.random.default_rng(0)
@@ -141,7 +139,7 @@ def processor_seconds(run: Callable[..., Theta], *given: Any) -> float:
     return time.process_time() - began
 
 
-def measure(steps: int, repeats: int) -> list[dict[str, Any]]:
+def measure(steps: int, repeats: int) -> list[side_by_side.Row]:
     found = []
     for name, build in MODELS.items():
         model, data, *by_hand = build()
@@ -159,29 +157,11 @@ def measure(steps: int, repeats: int) -> list[dict[str, Any]]:
             way: partial(processor_seconds, run, theta, jax.tree.map(jnp.asarray, given), rows)
             for way, (run, given) in ways.items()
         }
-        seconds = interleaved(runs, repeats)
-        micro = {way: 1e6 * float(np.median(each)) / steps for way, each in seconds.items()}
-        ratio = float(np.median(seconds["PyMC"] / seconds["by hand"]))
-        found.append({"model": name, **micro, "ratio": ratio})
+        found.append(side_by_side.row(name, runs, steps, repeats))
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", help="a JSON file")
-    parser.add_argument("--steps", type=int, default=2_000)
-    parser.add_argument("--repeats", type=int, default=15)
-    options = parser.parse_args()
-    found = measure(options.steps, options.repeats)
-    print(f"{'microseconds per gradient':34}{'PyMC':>10}{'by hand':>10}{'ratio':>8}")
-    for row in found:
-        print(f"{row['model']:34}{row['PyMC']:10.1f}{row['by hand']:10.1f}{row['ratio']:8.2f}")
-    if options.out:
-        versions = {library: version(library) for library in ("jax", "pymc", "pytensor")}
-        result = {"rows": ROWS, "batch_size": BATCH, "python": platform.python_version(), **versions, "models": found}
-        with open(options.out, "w") as file:
-            file.write(json.dumps(result, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    versions = {library: version(library) for library in ("jax", "pymc", "pytensor")}
+    about = {"rows": ROWS, "batch_size": BATCH, "python": platform.python_version(), **versions}
+    side_by_side.main(__doc__ or "", measure, steps=2_000, repeats=15, about=about)
