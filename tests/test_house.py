@@ -16,8 +16,6 @@ ORDER = (
     "contents", "files", "posterior", "exact", "hierarchies", "frontends", "preconditioners", "gradients", "metrics", "kernels", "sampling",
     "inference", "diagnostics", "models", "tuning", "testing", "", "cli",
 )  # fmt: skip
-# Imported where a function needs it: draws from a file bring their certificate.
-LATER = {("sampling.saved", "inference.certificate")}
 
 
 def name_of(file):
@@ -29,39 +27,38 @@ NAMES = {name_of(file) for file in MODULES}
 
 
 def imports(file):
-    """(module, whether it is imported inside of a function) for everything of the library that a file imports; for types alone, not."""
+    """The modules of everything of the library that a file imports, also inside of functions; for types alone, not."""
     own = ["inbounds", *file.relative_to(SOURCE).with_suffix("").parts]
 
-    def walk(node, inside):
+    def walk(node):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             return
-        inside = inside or isinstance(node, ast.FunctionDef)
         if isinstance(node, ast.Import):
-            yield from ((alias.name, inside) for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = ".".join([*(own[: -node.level] if node.level else []), *([node.module] if node.module else [])])
-            yield from ((f"{base}.{alias.name}", inside) for alias in node.names)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
         for child in ast.iter_child_nodes(node):
-            yield from walk(child, inside)
+            yield from walk(child)
 
-    for module, inside in walk(ast.parse(file.read_text(encoding="utf-8")), False):
+    for module in walk(ast.parse(file.read_text(encoding="utf-8"))):
         first, _, rest = module.partition(".")
         if first == "inbounds":
-            yield rest if rest in NAMES else rest.rpartition(".")[0], inside
+            yield rest if rest in NAMES else rest.rpartition(".")[0]
 
 
 def against_the_direction():
-    """(from, to, inside of a function) for what imports a later part."""
+    """(from, to) for what imports a later part."""
     for file in MODULES:
         own = name_of(file)
-        for other, inside in imports(file):
+        for other in imports(file):
             here, there = own.partition(".")[0], other.partition(".")[0]
             if here != there and ORDER.index(here) < ORDER.index(there):
-                yield own, other, inside
+                yield own, other
 
 
 def test_imports_go_one_way():
-    assert set(against_the_direction()) == {(*edge, True) for edge in LATER}
+    assert not set(against_the_direction())
 
 
 def test_every_part_has_its_place_in_the_order():

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from inbounds.diagnostics._check import check as check
     from inbounds.inference import Certificate as Certificate
     from inbounds.inference import infer as infer
+    from inbounds.inference import load as load
     from inbounds.kernels import baselines as baselines
     from inbounds.sampling import Checkpoint as Checkpoint
     from inbounds.sampling.leave_one_out import LeaveOneOut as LeaveOneOut
-    from inbounds.sampling.saved import load as load
     from inbounds.tuning import tune as tune
 
 __version__ = "0.1.0"
@@ -101,7 +101,7 @@ if not TYPE_CHECKING:
         {
             "Checkpoint": "inbounds.sampling.checkpoint",
             "LeaveOneOut": "inbounds.sampling.leave_one_out",
-            "load": "inbounds.sampling.saved",
+            "load": "inbounds.inference",
             "baselines": "inbounds.kernels.baselines",
             "diagnostics": "inbounds.diagnostics",
             "models": "inbounds.models",

@@ -18,7 +18,7 @@ from inbounds.posterior import Posterior
 from inbounds.precision import in_double
 from inbounds.trees import PyTree
 
-__all__ = ["Curvature", "Likelihood", "Part", "flat", "flattener", "in_doubles", "slices"]
+__all__ = ["MOST_ROWS", "Curvature", "Likelihood", "Part", "flat", "flattener", "in_doubles", "slices"]
 
 SLICE_NUMBERS = 2**22  # of what a Hessian holds at once: rows times columns
 MOST_ROWS, FEWEST_ROWS = 8_192, 256  # of a slice

@@ -1,6 +1,7 @@
 """`ib.infer` as users meet it: what it takes, what it answers, and that it says so where the answer cannot be believed."""
 
 import re
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -95,6 +96,21 @@ def test_auto_takes_what_is_expected_to_be_there_first_and_says_why(full, miniba
     assert plans[0].method == first
     assert "expected to take" in plans[0].why
     assert [plan.method for plan in choose.plans(posterior, found, "full", 4)] == ["full"]
+
+
+@pytest.mark.parametrize(("seconds", "first"), [(1e-6, "full"), (1e-3, "minibatch")])
+def test_auto_asks_what_a_pass_over_the_data_costs(seconds, first):
+    few = spending()
+    posterior = ib.Posterior(few.priors, few.log_likelihood, np.tile(few.data, 20))
+    found = choose.look_around(posterior, Space.of(posterior.supports, None), None, 0, Clock(None))
+    found = replace(found, mode=replace(found.mode, seconds_per_pass=seconds))
+    plans = choose.plans(posterior, found, "auto", 4)
+    assert plans[0].method == first
+    if first == "minibatch":  # but not where these turn out to need many rows
+        setup = choose.choose(posterior, Space.of(posterior.supports, None), found, plans[0], 4, 0, Clock(None))
+        assert choose.trajectories_first(plans, setup, found) == plans
+        crowded = choose.trajectories_first(plans, replace(setup, batch_size=posterior.num_data // 2), found)
+        assert [plan.method for plan in crowded] == ["full", "minibatch"]
 
 
 # What it takes.

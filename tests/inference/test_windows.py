@@ -67,6 +67,20 @@ def test_chains_start_where_the_density_is():
     assert np.std([setup.starts[name] for name in names]) > 0.5  # and they are still dispersed
 
 
+def test_a_posterior_of_gradients_alone_starts_where_it_is_told():
+    y = np.zeros(1_000, np.float32)
+    gradient = lambda theta, batch: {"x": -theta["x"]}  # noqa: E731
+    posterior = ib.Posterior(supports={"x": constraints.real}, data=y, gradient=gradient)
+    space, clock = Space.of(posterior.supports, None), Clock(None)
+    found = look_around(posterior, space, {"x": 300.0}, 0, clock)
+    plan = plans(posterior, found, "auto", 4)[0]
+    assert plan.method == "minibatch"
+    setup = choose(posterior, space, found, plan, 4, 0, clock, {"x": 300.0})
+    assert np.all(np.abs(setup.starts["x"] - 300) < 10)
+    assert np.std(setup.starts["x"]) > 0.5
+    assert "`init`" in setup.choices["start"]
+
+
 def test_a_chain_that_has_fallen_is_seen():
     posterior = normal(2_000)
     space, found, setup, _ = chosen(posterior)

@@ -2,5 +2,6 @@
 
 from inbounds.inference._infer import infer as infer
 from inbounds.inference.certificate import Certificate as Certificate
+from inbounds.inference.loading import load as load
 
-__all__ = ["Certificate", "infer"]
+__all__ = ["Certificate", "infer", "load"]

@@ -92,7 +92,7 @@ def infer(
         method: "minibatch", "full" (exact gradients and the no-U-turn sampler), or "auto": the one that is expected to be there first.
         seed: a whole number. The same seed gives the same draws, unless `seconds` end the run, or `auto` chooses otherwise.
         num_chains: independent chains, at least 2.
-        init: theta where the search for the mode begins.
+        init: theta where the search for the mode begins; where there is no density to search, around which chains start.
         transforms: as for the kernels; None takes the default of each support.
         quantities: functions of theta by name, whose errors are worked out, too.
         progress: show a bar on a terminal or in a notebook; elsewhere the logger "inbounds" has a line now and then.
@@ -136,11 +136,11 @@ def infer(
     journal = Journal.load(keeping, identity, posterior, space, theta)
     if journal is None:
         found = look_around(posterior, space, init, seed, clock)
-        journal = Journal(identity, found, plans(posterior, found, method, num_chains))
+        journal = Journal(identity, found, plans(posterior, found, method, num_chains, error))
     heights = Heights.at(posterior, space, journal.found.mode, seed)
     while True:
         if journal.setup is None:
-            setup = _first(journal, posterior, space, num_chains, seed, clock)
+            setup = _first(journal, posterior, space, init, num_chains, error, seed, clock)
             try:
                 journal.setup = _settled(
                     setup, journal.found, heights, clock, seed, free=transforms is None, devices=devices
@@ -162,14 +162,17 @@ def infer(
 
 
 def _first(
-    journal: Journal, posterior: Posterior, space: Space, num_chains: int, seed: int, clock: Clock
+    journal: Journal, posterior: Posterior, space: Space, init: PyTree, num_chains: int, error: float, seed: int, clock: Clock
 ) -> Setup:  # fmt: skip
     """What the plan that is under way begins with, or the one that then comes before it."""
-    setup = choose(posterior, space, journal.found, journal.plans[journal.plan], num_chains, seed, clock)
-    if setup.whole and journal.plan == 0 and journal.plans != (better := trajectories_first(journal.plans)):
-        journal.plans = better
-        setup = choose(posterior, space, journal.found, journal.plans[0], num_chains, seed, clock)
-    return setup
+    setup = choose(posterior, space, journal.found, journal.plans[journal.plan], num_chains, seed, clock, init)
+    if journal.plan > 0:
+        return setup
+    better = trajectories_first(journal.plans, setup, journal.found, error)
+    if better == journal.plans:
+        return setup
+    journal.plans = better
+    return choose(posterior, space, journal.found, better[0], num_chains, seed, clock, init)
 
 
 def _settled(

@@ -33,10 +33,15 @@ TOLERATED_NOISE = 0.05  # variance of a fine step's gradient noise over that of 
 FEWEST_ROWS, MOST_ROWS = 10, 100_000
 WHOLE_SHARE = 0.25  # of the data in a fine step, from which on it takes all of them
 WHOLE_ROWS = 200  # data of which every step takes all
-PASSES = 48_000  # over the data, of four chains of trajectories: warm-up, and draws for an error of a few per cent
-CALLS = 1_500  # of two fine steps and a coarse one, for the same
-CALL_SECONDS = 1e-4
-COMPILING = 1.0  # seconds that trajectories take longer to compile
+USUAL_ERROR = 0.05
+TRAJECTORIES = (500, 900)  # per chain: before the draws, and draws for the usual error
+LEAPFROGS = 3.4  # of a trajectory in one dimension; they grow like the fourth root of the dimension
+LEAPFROG_SECONDS = 3e-5  # beside its gradients
+CALLS = (500, 3_000)  # of two fine steps and a coarse one: as for trajectories
+CALL_SECONDS = 1.5e-4
+PICKED = 2.0  # what the gradient of a row costs that is picked, over that of one among all the data
+NOISE_PASSES = 40  # over the data, to measure how noisy minibatches are
+NOISE_COMPILING = 0.5  # seconds to compile that
 DISPERSED = 2.0  # sds from the centre at which chains start
 FARTHEST = 3.0
 DRAWN_BACK = 0.6 ** np.arange(8)  # of that distance, where the density is not nearly as high as a Gaussian's
@@ -49,6 +54,7 @@ WHAT = {
     "control_variate": "control variates of first order",
     "minibatch": "plain minibatches",
 }
+WHICH_FIRST = "trajectories over all the data are expected to take {:.2g} s, minibatches {:.2g} s."
 MOST_LOOKED_ELSEWHERE = 100  # dimensions: in more, no points of Gaussians find anything
 
 
@@ -93,7 +99,9 @@ class Plan(NamedTuple):
     why: str
 
 
-def plans(posterior: Posterior, found: Found, method: str, num_chains: int) -> list[Plan]:
+def plans(
+    posterior: Posterior, found: Found, method: str, num_chains: int, error: float = USUAL_ERROR
+) -> list[Plan]:  # fmt: skip
     """The methods to try, one after the other where an answer cannot be certified."""
     if method != "auto":
         return [Plan(method, "asked for.")]
@@ -103,38 +111,50 @@ def plans(posterior: Posterior, found: Found, method: str, num_chains: int) -> l
         return [Plan("full", "there are no rows to take minibatches of.")]
     if found.mode is None or not found.mode.found:
         return [Plan("full", "there is no mode at which minibatches could be made precise.")]
-    full, minibatch = _expected_seconds(posterior, found.mode, num_chains)
-    words = f"trajectories over all the data are expected to take {full:.2g} s, minibatches {minibatch:.2g} s."
+    full, minibatch = _expected_seconds(posterior, found.mode, num_chains, error)
+    words = WHICH_FIRST.format(full, minibatch)
     if full <= minibatch:
         return [Plan("full", words)]
     after = f"minibatches came first, and their answer could not be certified; trajectories are expected to take {full:.2g} s."
     return [Plan("minibatch", words)] + [Plan("full", after)] * (full <= AFFORDABLE)
 
 
-def trajectories_first(plans: list[Plan]) -> list[Plan]:
-    """The same where minibatches turned out to need all the data in each step: then trajectories go further with them."""
+def trajectories_first(plans: list[Plan], setup: Setup, found: Found, error: float = USUAL_ERROR) -> list[Plan]:
+    """The same where minibatches turned out to need so many rows that trajectories are there before them."""
     first, *others = plans
-    if first.method == "full" or not others:
+    if first.method == "full" or not others or found.mode is None:
         return plans
-    why = "minibatches would need all the data in each step."
+    full, minibatch = _expected_seconds(setup.posterior, found.mode, setup.num_chains, error, setup)
+    if full > minibatch and not setup.whole:
+        return plans
+    why = "minibatches would need all the data in each step." if setup.whole else WHICH_FIRST.format(full, minibatch)
     return [Plan("full", why), Plan("minibatch", "trajectories came first, and their answer could not be certified.")]
 
 
-def _expected_seconds(posterior: Posterior, mode: Mode, num_chains: int) -> tuple[float, float]:
-    """Of trajectories over all the data, and of minibatches."""
-    rows = posterior.num_data or 1
-    batch = (
-        12 * num_chains * min(100, rows / 10) / rows
-    )  # passes per call: 12 gradients of rows for each row of a fine step
-    full = PASSES * mode.seconds_per_pass + COMPILING
-    return full, CALLS * (CALL_SECONDS + batch * mode.seconds_per_pass)
+def _expected_seconds(
+    posterior: Posterior, mode: Mode, num_chains: int, error: float, setup: Setup | None = None
+) -> tuple[float, float]:
+    """Of trajectories over all the data, and of minibatches: those of a setup, or the smallest."""
+    rows, longer = posterior.num_data or 1, (USUAL_ERROR / error) ** 2
+    before, draws = TRAJECTORIES
+    leapfrogs = LEAPFROGS * len(mode.gradient) ** 0.25 * (before + draws * longer)
+    full = leapfrogs * (LEAPFROG_SECONDS + num_chains * mode.seconds_per_pass)
+    kind, batch = ("taylor", min(100, rows / 10)) if setup is None else (setup.gradient, setup.batch_size or rows)
+    # Two fine steps, and a coarse one of twice the rows.
+    gradients = 4 * PICKED * GRADIENTS_PER_ROW.get(kind, 1.0) * batch / rows
+    before, steps = CALLS
+    minibatch = (before + steps * longer) * (CALL_SECONDS + num_chains * gradients * mode.seconds_per_pass)
+    if setup is None:  # that has not been done
+        minibatch += NOISE_COMPILING + NOISE_PASSES * mode.seconds_per_pass
+    return full, minibatch
 
 
 def choose(
-    posterior: Posterior, space: Space, found: Found, plan: Plan, num_chains: int, seed: int, clock: Clock
-) -> Setup:
+    posterior: Posterior, space: Space, found: Found, plan: Plan, num_chains: int, seed: int, clock: Clock,
+    init: PyTree = None,
+) -> Setup:  # fmt: skip
     """A setup to begin with: the windows may still change its transforms, its metric and its steps."""
-    metric, starts, choices = _begin(posterior, space, found, num_chains, seed)
+    metric, starts, choices = _begin(posterior, space, found, num_chains, seed, init)
     transforms = with_scales(space, jax.tree.map(lambda leaf: leaf[0], starts))
     setup = Setup(
         posterior=posterior, transforms=transforms, method=plan.method, metric=metric, gradient="all", center=None,
@@ -169,7 +189,7 @@ def choose_again(setup: Setup, found: Found, seed: int) -> Setup:
 
 
 def _begin(
-    posterior: Posterior, space: Space, found: Found, num_chains: int, seed: int
+    posterior: Posterior, space: Space, found: Found, num_chains: int, seed: int, init: PyTree
 ) -> tuple[Dense, PyTree, dict[str, str]]:
     """(metric, starts, choices)."""
     generator, mode = np.random.default_rng(seed), found.mode
@@ -194,20 +214,21 @@ def _begin(
                 f" {len(away)} of them {'starts' if len(away) == 1 else 'start'} where else there is mass."
             )
         return metric, starts, choices
-    theta = posterior.start(jax.random.key(seed)) if mode is None else mode.theta
+    given = mode is None and init is not None  # where there is a density, the search began there
+    theta = init if given else posterior.start(jax.random.key(seed)) if mode is None else mode.theta
     with in_double():
         phi = jax.tree.map(np.asarray, space.unconstrain(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), theta)))
     size = flat(phi).size
     metric = Dense(phi, np.eye(size), np.eye(size))
     keys = jax.random.split(jax.random.key(seed), num_chains)
     starts = [jax.tree.map(np.asarray, posterior.start(key)) for key in keys]
-    if posterior.prior_draws(keys[0], 1) is None:  # then all starts are one point
+    if given or posterior.prior_draws(keys[0], 1) is None:  # then all starts are one point
         surface = Surface(posterior, space, theta)
         placed = surface.starts_of(flat(phi) + DISPERSED * generator.normal(size=(num_chains, size)))
         starts = [jax.tree.map(lambda leaf, i=i: leaf[i], placed) for i in range(num_chains)]
     why = "there is no density to search for it" if mode is None else mode.reason
     choices = {
-        "start": f"chains start near the middle of the prior. There is no mode to start at: {why}.",
+        "start": f"chains start {'around `init`' if given else 'near the middle of the prior'}. There is no mode to start at: {why}.",
         "metric": f"none to begin with, in {size} dimensions.",
     }
     return metric, jax.tree.map(lambda *leaves: np.stack(leaves), *starts), choices
@@ -255,7 +276,7 @@ def _minibatches(setup: Setup, center: PyTree, seed: int) -> Setup:
             batch=f"all the {rows:,} rows in each step: their gradients differ so much that minibatches would need {wanted:,} of them.",
         )
     noise = by_kind[kind]
-    share = setup.step_size / 2 * float(np.linalg.eigvalsh(noise.covariance)[-1]) / wanted / 2
+    share = setup.step_size / 2 * max(float(np.linalg.eigvalsh(noise.covariance)[-1]), 0.0) / wanted / 2
     corrects = share > 1e-3
     setup = replace(setup, gradient=kind, center=center, batch_size=wanted, noise=noise)
     if corrects:

@@ -22,7 +22,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from inbounds.contents import in_words
 from inbounds.engine.keys import words_of
-from inbounds.exact import Likelihood, Part, flat, flattener, in_doubles
+from inbounds.exact import MOST_ROWS, Likelihood, Part, flat, flattener, in_doubles
 from inbounds.posterior import Posterior
 from inbounds.precision import in_double
 from inbounds.space import Space
@@ -60,7 +60,7 @@ class Mode:
         found: whether this is a centre.
         reason: a sentence that says why it is none; "" where it is one.
         passes: how often all the data were read.
-        seconds_per_pass: of a gradient over all the data in single precision, about.
+        seconds_per_pass: of a gradient over all the data inside of a program, about.
         slope_of_data: gradient of the log likelihood of all the data in theta, flat.
     """
 
@@ -129,6 +129,7 @@ class Surface:
 
     def __init__(self, posterior: Posterior, space: Space, theta: PyTree):
         self.posterior, self.space = posterior, space
+        self.seconds = math.inf  # of the fastest expansion of all the data
         self.likelihood = Likelihood.of(posterior, theta)
         self.theta_like = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), theta)
         self._inverse = posterior.compiled.of(_unconstrained, space)
@@ -191,7 +192,10 @@ class Surface:
     def look(self, phi: np.ndarray, part: Part | None = None) -> Look:
         """Value, gradient and Hessian, from a part of the data or from all of them."""
         theta = flat(self.theta_of(phi))
+        began = time.perf_counter()
         value, gradient, hessian = self.likelihood.expansion(theta, part)
+        if part is None:
+            self.seconds = min(self.seconds, time.perf_counter() - began)
         with in_double():
             rest, slope, curved = (np.asarray(x) for x in self._outer(phi, gradient, hessian, theta))
         return Look(float(rest) - value, slope, (curved + curved.T) / 2, gradient)
@@ -352,27 +356,40 @@ def _finite_start(surface: Surface, posterior: Posterior, space: Space, init: Py
 
 def _dense(surface: Surface, phi: np.ndarray, seed: int) -> Mode:
     """From small parts of the data to all of them."""
-    for part in surface.parts(seed):
+    parts = surface.parts(seed)
+    for part in parts:
         phi, _, _ = _newton(partial(surface.look, part=part), phi, MOST_STEPS, NEAR)
-    passes, seconds = 0, math.inf
+    passes = 0
 
     def look(x: np.ndarray) -> Look:
-        nonlocal passes, seconds
+        nonlocal passes
         passes += 1
-        began = time.perf_counter()
-        found = surface.look(x)
-        seconds = min(seconds, time.perf_counter() - began)
-        return found
+        return surface.look(x)
 
     # The centre is a point of the run's precision, and so are the sums over the data there.
     phi, here, why = _newton(look, phi, MOST_STEPS, NEAR, lambda x: surface.phi_of(_rounded(surface.theta_of(x))))
     decrement = _decrement(here)
     found = decrement <= NEAR
+    if passes == 1 and not parts:  # the only one compiled, too, which is no measure of a pass
+        surface.look(phi)
     theta = _rounded(surface.theta_of(phi))  # which is phi's own, where it was found
     return Mode(
         theta, _shaped(surface, phi), -here.value, -here.gradient, here.hessian, decrement, found,
-        "" if found else _why_not(surface, here, decrement, why), passes, seconds / (1 + surface.dimension), here.of_data,
+        "" if found else _why_not(surface, here, decrement, why), passes, _seconds_per_pass(surface, phi), here.of_data,
     )  # fmt: skip
+
+
+def _seconds_per_pass(surface: Surface, phi: np.ndarray) -> float:
+    """Of a gradient over all the data, from the expansions that the search asked for: each has one for the value and one per dimension."""
+    if surface.posterior.log_likelihood is None:
+        return 0.0
+    call = math.inf
+    for _ in range(3):
+        began = time.perf_counter()
+        surface.theta_of(phi)
+        call = min(call, time.perf_counter() - began)
+    calls = 2 * (1 + (surface.posterior.num_data or 0) // MOST_ROWS)  # one cuts the rows of a slice, one reads them
+    return max(surface.seconds - calls * call, 0.0) / (1 + surface.dimension)
 
 
 def newton(look: Callable[[np.ndarray], Look], phi: np.ndarray, most: int = MOST_STEPS) -> tuple[np.ndarray, Look, str]:

@@ -17,7 +17,7 @@ from inbounds.sampling.draws import Draws
 from inbounds.sampling.verdict import Note
 from inbounds.trees import PyTree, variable_name
 
-__all__ = ["load", "save"]
+__all__ = ["opened", "save"]
 
 FORMAT = 1
 PLAIN = ("stats", "of_steps", "certificate", "num_steps", "burn_in", "thin", "seconds")  # fields of draws, as they are
@@ -66,30 +66,10 @@ def save(draws: Draws, path: str | os.PathLike[str]) -> None:
     write(Path(path), written)
 
 
-def load(path: str | os.PathLike[str], posterior: Posterior | None = None) -> Draws:
-    """Draws that `Draws.save` wrote: their tables, pictures and predictions, and their certificate, are those of before.
-
-    Args:
-        path: the file.
-        posterior: that they were drawn from, for what needs it (`draws.loo()`); a file does not hold it.
-
-    Returns:
-        The draws. Trees of parameters come back as dicts, lists and tuples. The kernel and its state are not there.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is none of ours, or damaged.
-
-    Example:
-        >>> draws = ib.sample(ib.sgld(ib.Posterior({"x": dist.Normal(0.0, 1.0)})), 0.1, 99, num_chains=2, progress=False)
-        >>> draws.save("draws.npz")
-        >>> bool((ib.load("draws.npz").theta["x"] == draws.theta["x"]).all())
-        True
-    """
-    from inbounds.inference.certificate import Certificate  # here: it is made of draws
-
+def opened(path: str | os.PathLike[str], posterior: Posterior | None, certificate: type) -> Draws:
+    """Draws that `Draws.save` wrote; a certificate among them is of this class."""
     file, what = Path(path), "draws that were saved"
-    found = read(file, Certificate, Note, what=what)
+    found = read(file, certificate, Note, what=what)
     with explained(file, what):
         if found["format"] != FORMAT:
             raise ValueError("it is of a later version of inbounds")
@@ -99,7 +79,7 @@ def load(path: str | os.PathLike[str], posterior: Posterior | None = None) -> Dr
         parts = {part: found[part] for part in PLAIN}
         draws = Draws(phi=found["phi"], collected=None, kernel=kernel, state=None, stored_theta=found["theta"], **parts)
         draws.known = {part: found[part] for part in ("deterministics", "quantities", "ends")}
-        _check(draws, Certificate)
+        _check(draws, certificate)
     return draws
 
 
