@@ -53,7 +53,7 @@ class Posterior:
     Args:
         priors: a tree of NumPyro distributions, one per variable.
         log_likelihood: `log_likelihood(theta, batch)`, one log-likelihood value per row: shape `(batch,)`.
-        data: a tree of arrays whose leading axis is the datum, a source of minibatches from `inbounds.data`, or None
+        data: a tree of arrays whose leading axis is that of the rows, a source of minibatches from `inbounds.data`, or None
             for a target without data.
         log_prior: `log_prior(theta)`, a scalar, up to a constant.
         supports: a tree of NumPyro constraints; a prefix of the tree of parameters will do.
@@ -191,7 +191,7 @@ class Posterior:
         return None
 
     def draw_effects(self, thetas: PyTree) -> dict[str, np.ndarray] | None:
-        """Draws of the effects of groups that were integrated out, one for each of thetas, axes (chain, draw, ...); None where they are many."""
+        """Draws of the effects of groups that were integrated out, one per theta, axes (chain, draw, ...); None where they are many."""
         return None
 
     def density_error(self, thetas: PyTree) -> float | None:
@@ -269,7 +269,7 @@ class Posterior:
     def starts_on_host(self, words: np.ndarray) -> PyTree:
         """Starts with the law of `start`, one for each row of `words`, where NumPy can draw from all the priors; None elsewhere.
 
-        To compile a generator of gamma variables takes seconds, to draw a few of them on the host nothing.
+        To compile a generator of gamma variables takes seconds. To draw a few of them on the host takes next to nothing.
         """
         if self.priors is None:
             return None

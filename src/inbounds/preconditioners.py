@@ -115,7 +115,7 @@ class RMSprop:
 
     In the first steps $M$ is at most $\epsilon 2^t$ as well. At a mode the drift says nothing of the scale: it is zero. A noise of
     amplitude $\sqrt{2 \epsilon / \lambda}$ would throw the chain out of sight, and the drift, normalised, leads back by some $\epsilon$
-    a step. With $M = \epsilon$ the noise moves no further than the drift can, and doubled step by step $M$ comes to what it will
+    per step. With $M = \epsilon$ the noise moves no further than the drift can. Doubled step by step, $M$ comes to what it will
     be before long: a step size with which $\epsilon M$ is stable is between $M$ and some thousandth of it.
     """
 

@@ -204,7 +204,7 @@ class Space:
         return sum(jax.tree.leaves(terms), jnp.zeros(()))
 
     def leaves(self) -> list[Any]:
-        """The transforms, one a support."""
+        """The transforms, one per support."""
         return jax.tree.leaves(self.transforms, is_leaf=is_transform)
 
     def moved_by(self, kind: type[Any], phi: PyTree) -> list[str]:

@@ -1,6 +1,6 @@
 """Documents as bags of words: the format of the UCI collections, and documents that the library draws.
 
-A `docword` file says the number of documents, of words in the vocabulary, and of entries, one a line; then each entry is a
+A `docword` file says the number of documents, of words in the vocabulary, and of entries, one per line; then each entry is a
 line `document word count`, numbered from 1 (https://archive.ics.uci.edu/dataset/164/bag+of+words). A `vocab` file has one
 word a line.
 """
@@ -51,7 +51,7 @@ def read_bag_of_words(docword: str | os.PathLike[str], vocabulary: str | os.Path
 
     Args:
         docword: the entries.
-        vocabulary: the words, one a line, as many as the entries speak of.
+        vocabulary: the words, one per line, as many as the entries speak of.
 
     Raises:
         DataError: a file is cut off, malformed or inconsistent; the message names the file and the line.

@@ -31,7 +31,7 @@ def synthetic_digits(rows: int, seed: int = 0, size: int = 28, noise: float = 0.
     Args:
         rows: how many.
         seed: the same seed draws the same images.
-        size: pixels a side, at least 8.
+        size: pixels per side, at least 8.
         noise: standard deviation of the noise on each grey value.
 
     Returns:

@@ -24,7 +24,7 @@ import numpy as np
 
 from inbounds.data.ratings import Ratings
 
-FEWEST = 20  # ratings a user, in every MovieLens release
+FEWEST = 20  # ratings per user, in every MovieLens release
 MOST = 0.65  # of the items, rated by one user
 # Shares of 0.5, 1, ..., 5 stars: from users of whole stars, and from users of half stars. Mixed 59 : 41 they are MovieLens 10M's
 # (counts as published for the 90% of it that a well-known course uses: 85,374 345,679 106,426 711,422 333,010 2,121,240
@@ -63,10 +63,10 @@ def generate_ratings(
     """Ratings with MovieLens' tails, histogram and structure, sorted by user and item; every user and item has some.
 
     Args:
-        num_users, num_items, num_ratings: the shape; at least 20 ratings a user where there are as many.
+        num_users, num_items, num_ratings: the shape; at least 20 ratings per user where there are as many.
         rank: of the part that is neither user nor item offset.
-        half_stars: .5 to 5 with MovieLens 10M's histogram, or 1 to 5 with 1M's.
-        user_tail: shape of the Weibull law of ratings a user; smaller is a heavier tail.
+        half_stars: 0.5 to 5 with MovieLens 10M's histogram, or 1 to 5 with 1M's.
+        user_tail: shape of the Weibull law of ratings per user; smaller is a heavier tail.
         item_tail: sd of the logarithm of an item's attraction; larger is a heavier tail.
         noise: sd of what no model can explain, where the score has sd 1.
         seed: the same seed gives the same ratings.

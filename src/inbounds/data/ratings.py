@@ -111,7 +111,7 @@ class Ratings:
         return _checked(from_columns(columns, "the table"), duplicates)
 
     def describe(self) -> dict[str, Any]:
-        """Counts, mean and sd, the histogram of ratings, and quantiles of ratings a user and an item."""
+        """Counts, mean and sd, the histogram of ratings, and quantiles of ratings per user and per item."""
         values, counts = np.unique(self.rating, return_counts=True)
         quantiles = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
         activity = {

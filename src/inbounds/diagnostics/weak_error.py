@@ -147,7 +147,7 @@ def stationary(
     Euler and mirror: the kernel has a normal density, and the fixed point of the integral operator is found by
     Nyström's method on Gauss-Legendre panels shorter than the kernel is wide. Leimkuhler-Matthews: the kernel of y has
     no density without gradient noise, so its action on functions is discretised instead (Gauss-Hermite in the noises,
-    Lagrange interpolation in y), whose left null vector is the law of y; a normal convolution then gives that of phi.
+    Lagrange interpolation in y). The left null vector of that is the law of y, and a normal convolution gives that of phi.
     The grid covers the proxy's tails and grows until nothing is left outside.
 
     Args:

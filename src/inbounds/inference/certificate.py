@@ -31,7 +31,7 @@ class Certificate:
     """Whether an answer may be believed, and how far each of its numbers may be off.
 
     Errors are in posterior sds, shaped like the variable (quantiles with a last axis for 5, 50 and 95%): one standard error, Monte Carlo and
-    bias together. Twice of it is what a bar shows.
+    bias together. An error bar shows twice that.
 
     Attributes:
         ok: whether all the means and sds are within the tolerance, and nothing speaks against them.

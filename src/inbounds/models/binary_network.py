@@ -287,7 +287,7 @@ class BinaryNetwork(Estimator):
 
         model = ib.models.BinaryNetwork(hidden=(50,)).fit(X, y)
         model.score(X_test, y_test); model.predict_proba(X_test)
-        model.export("digits.ibnet")            # one bit a weight, read by 30 lines of NumPy
+        model.export("digits.ibnet")            # one bit per weight, read by 30 lines of NumPy
 
     Args:
         hidden: widths of the hidden layers.
@@ -307,7 +307,7 @@ class BinaryNetwork(Estimator):
         scaling: "feature" (each feature to mean 0 and sd 1), "global" (all by the same two numbers, for pixels and other
             features in one unit), or "none".
         validation: share of the rows held out for the curve in `history_`; 0 for none. Not used to fit.
-        progress: print the validation loss once an epoch on a terminal; True, False, or a function that gets a dict.
+        progress: print the validation loss once per epoch on a terminal; True, False, or a function that gets a dict.
         random_state: a whole number; the same one gives the same model.
 
     Attributes:
@@ -315,7 +315,7 @@ class BinaryNetwork(Estimator):
         n_features_in_: number of features.
         feature_names_in_: their names, where X was a table that has them.
         networks_: the binary networks, packed (`inbounds.models.packed.PackedNetworks`).
-        history_: a dict of arrays, one value an epoch: "loss" and "accuracy" of the averaged networks so far on the rows
+        history_: a dict of arrays, one value per epoch: "loss" and "accuracy" of the averaged networks so far on the rows
             held out, and "single_loss" and "single_accuracy" of the latest network alone; empty without such rows.
 
     Example:

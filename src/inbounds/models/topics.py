@@ -219,7 +219,7 @@ class LDA(Transformer):
         doc_topic_prior: Dirichlet concentration of a document's topics; None: 1 / n_components.
         topic_word_prior: Dirichlet concentration of a topic's words; None: 0.4.
         max_iter: passes over the documents.
-        batch_size: documents a minibatch.
+        batch_size: documents per minibatch.
         parametrisation: "expanded_mean" (normalised positive variables), "softmax" or "stick_breaking".
         positive: transform of the positive variables: "softplus", "integrated_probit", "icll" or "exp".
         kernel: "leimkuhler_matthews", "sgld" or "baoab"; "sgrld" or "scir", the baselines of the literature; or a function
@@ -414,7 +414,7 @@ class LDA(Transformer):
         return total
 
     def perplexity(self, X: Any, observed: Any = None) -> float:
-        """exp(- log probability a word) of documents; lower is better.
+        """exp(- log probability per word) of documents; lower is better.
 
         Args:
             X: documents.

@@ -66,7 +66,7 @@ class Layout:
     Args:
         chain: devices (or groups of them) over which the chains are divided; `num_chains` must be a multiple.
         data: devices over which the data of each chain are divided; `batch_size` must be a multiple.
-        shard: variables that are divided too, each with the key of the data that says which of its rows a datum belongs to:
+        shard: variables that are divided too, each with the key of the data that says which of its rows each row of data belongs to:
             `{"W": "user"}` keeps the same users' rows of W and ratings on one device. The likelihood then sees the device's
             own rows of W, and users counted from the first of them.
         devices: which ones; None takes the first of `jax.devices()`, those of all the processes.
