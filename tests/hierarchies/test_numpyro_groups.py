@@ -119,6 +119,24 @@ def test_deterministics_of_the_globals_are_kept():
     assert posterior.deterministics(theta) == {"twice": pytest.approx(1.6)}
 
 
+def of_single_data(x, y, batch_size=None):
+    """A latent per datum, in the plate of the data."""
+    mean, scale, slope = globals_()
+    with numpyro.plate("rows", len(y), subsample_size=batch_size) as rows:
+        effect = numpyro.sample("effect", dist.Normal(mean + slope * x[rows], scale))
+        numpyro.sample("y", dist.Normal(effect, NOISE), obs=y[rows])
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_a_latent_in_the_plate_of_the_data_is_integrated_out(batch_size):
+    posterior = ib.from_numpyro(of_single_data, X, Y, batch_size).without_effects()
+    value = jax.jit(posterior.log_density)({name: jnp.asarray(value) for name, value in THETA.items()})
+    means, sd = THETA["mean"] + THETA["slope"] * X, np.hypot(THETA["scale"], NOISE)
+    prior = stats.norm.logpdf(THETA["mean"]) + stats.norm.logpdf(THETA["slope"]) + stats.halfnorm.logpdf(THETA["scale"])
+    np.testing.assert_allclose(value, prior + stats.norm(means, sd).logpdf(Y).sum(), rtol=1e-5)
+    assert posterior.num_data == len(Y)
+
+
 def neighbours(group, x, z, y):
     """A row that looks up the effect of the next group, too."""
     mean, scale, _ = globals_()

@@ -16,7 +16,7 @@ from inbounds.frontends._numpyro_model import CalledModel, DataPlate, base_of, i
 if TYPE_CHECKING:
     from inbounds.frontends.numpyro import NumPyroPosterior
 
-__all__ = ["changing_with_rows", "check_lengths", "check_parameters", "check_start", "supports_of"]
+__all__ = ["changing_with_rows", "check_lengths", "check_parameters", "check_start", "same_support", "supports_of"]
 
 _DRAWS = 32  # draws from the prior at which parameters of distributions are compared to their bounds
 MOST_CONSTANTS = 2**18  # numbers of an array that a program may hold
@@ -37,7 +37,7 @@ def supports_of(called: CalledModel) -> tuple[dict[str, Any], list[dict[str, dic
     if not first:
         raise ValueError("The model has no latent site to sample: every `numpyro.sample` has `obs`.")
     for name, support in first.items():
-        if not all(_same_support(support, other[name]) for other in others):
+        if not all(same_support(support, other[name]) for other in others):
             raise ValueError(
                 f"The support of {name!r} changes with another latent: {support}, then {others[0][name]}. Draw it on a "
                 f"fixed support and move it: for a uniform on (0, b), u = numpyro.sample('{name}_unit', dist.Uniform(0, 1)) "
@@ -112,7 +112,7 @@ def _feeding(called: CalledModel, site: str, parameter: str, seed: int) -> list[
     ]
 
 
-def _same_support(a: Any, b: Any) -> bool:
+def same_support(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     return all(np.array_equal(x, y) for x, y in zip(tf.bounds(a), tf.bounds(b), strict=True))

@@ -20,6 +20,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
 
+from inbounds.frontends._numpyro_checks import same_support
 from inbounds.frontends._numpyro_model import CalledModel, _Guard, _Handler, base_of, is_latent
 from inbounds.frontends._numpyro_rows import close
 from inbounds.hierarchies.layout import Bucket, records_of
@@ -272,6 +273,23 @@ class CutModel:
         sites, _, _ = self._run(partial(handlers.seed, rng_seed=key), jnp.zeros((1, self.width)), self.one_group)
         return {name: s["value"] for name, s in sites.items() if is_latent(s) and name not in self.names}
 
+    def supports(self) -> dict[str, Any]:
+        """The supports of the latents that are no effects."""
+
+        @jax.jit
+        def drawn(key: jax.Array) -> dict[str, Any]:
+            sites, _, _ = self._run(partial(handlers.seed, rng_seed=key), jnp.zeros((1, self.width)), self.one_group)
+            return {n: s["fn"].support for n, s in sites.items() if is_latent(s) and n not in self.names}
+
+        first: dict[str, Any] = drawn(jax.random.key(0))
+        other = drawn(jax.random.key(1))
+        for name, support in first.items():
+            if not same_support(support, other[name]):
+                raise ValueError(
+                    f"The support of {name!r} changes with another latent. Draw it on a fixed support and move it."
+                )
+        return first
+
     @cached_property
     def one_group(self) -> Bucket:
         """For what does not depend on groups."""
@@ -398,6 +416,8 @@ def shapes_of(called: CalledModel) -> Iterator[tuple[Shape, tuple[Effect, ...]]]
 def _unsuited(plate: str, sites: dict[str, _Seen]) -> str | None:
     """Why the latents of a plate are not integrated out; None where they may be."""
     effects = {name: site for name, site in sites.items() if site.latent and plate in site.frames}
+    if len(effects) == sum(site.latent for site in sites.values()):
+        return f"every latent of the model is in the plate {plate!r}"
     size = next(site.frames[plate][0] for site in effects.values())
     width = sum(int(np.prod(site.law.shape())) // size for site in effects.values())
     if width > MOST_EFFECTS:

@@ -11,7 +11,7 @@ import numpy as np
 
 from inbounds.arguments import whole_number
 from inbounds.frontends._numpyro_groups import CutModel, NoGroups, cut_of
-from inbounds.frontends._numpyro_model import PlateLayout
+from inbounds.frontends._numpyro_model import CalledModel, PlateLayout
 from inbounds.frontends.numpyro import NumPyroPosterior
 from inbounds.hierarchies.afterwards import of_groups
 from inbounds.hierarchies.layout import Bucket
@@ -28,19 +28,17 @@ class IntegratedPosterior(NumPyroPosterior):
     """The posterior of what is no effect of a group: a row of its data is a record of groups. Made by `NumPyroPosterior.integrated`.
 
     Args:
-        joint: of the same model, effects included.
         cut: the model cut into groups.
+        supports: of all that is no effect.
         nodes: of the quadrature, per effect.
     """
 
-    def __init__(self, joint: NumPyroPosterior, cut: CutModel, nodes: int | None = None):
-        self.model, self.called, self.cut, self.layout, self.slices = (
-            joint.model, joint.called, cut, PlateLayout((), shared=True), None,
-        )  # fmt: skip
+    def __init__(self, cut: CutModel, supports: dict[str, Any], nodes: int | None = None):
+        self.model, self.called, self.cut, self.slices = cut.called.model, cut.called, cut, None
+        self.layout = PlateLayout((), shared=True)
         self._names, self.of_minibatches = set(), frozenset()
         self.marginal = Marginal(cut.joint, cut.width, nodes)
         self.records, self.num_groups = cut.records, cut.shape.size
-        supports = {name: support for name, support in joint.supports.items() if name not in cut.names}
         Posterior.__init__(
             self, supports=supports, log_prior=self._outside, log_likelihood=self.marginal.terms, data=cut.records
         )
@@ -52,6 +50,9 @@ class IntegratedPosterior(NumPyroPosterior):
         """The deterministic sites that depend neither on effects nor on rows."""
         found = self._look_at_one(theta, jnp.zeros((1, self.cut.width))).deterministics
         return {name: value for name, value in found.items() if name in self.cut.of_theta}
+
+    def integrated(self, nodes: int | None = None) -> IntegratedPosterior:
+        return IntegratedPosterior(self.cut, self.supports, None if nodes is None else whole_number("nodes", nodes))
 
     def without_effects(self) -> Posterior:
         return self
@@ -121,4 +122,13 @@ def integrated(joint: NumPyroPosterior, nodes: int | None = None) -> IntegratedP
     found = cut_of(joint.called)
     if isinstance(found, NoGroups):
         return found
-    return IntegratedPosterior(joint, found, None if nodes is None else whole_number("nodes", nodes))
+    supports = {name: support for name, support in joint.supports.items() if name not in found.names}
+    return IntegratedPosterior(found, supports, None if nodes is None else whole_number("nodes", nodes))
+
+
+def of_local_latents(called: CalledModel, refusal: ValueError) -> IntegratedPosterior:
+    """The posterior of a model with latents in the plate of its data, which are integrated out; or the refusal, where that cannot be."""
+    found = cut_of(called)
+    if isinstance(found, NoGroups):
+        raise ValueError(f"{refusal} They were not integrated out because {found.reason}.") from None
+    return IntegratedPosterior(found, found.supports())

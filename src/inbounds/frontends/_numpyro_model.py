@@ -17,7 +17,18 @@ from numpyro.primitives import Messenger
 
 from inbounds.trees import variable_name
 
-__all__ = ["CalledModel", "DataPlate", "PlateLayout", "Site", "Slices", "base_of", "is_latent", "is_observed", "seeded"]
+__all__ = [
+    "CalledModel",
+    "DataPlate",
+    "LocalLatentError",
+    "PlateLayout",
+    "Site",
+    "Slices",
+    "base_of",
+    "is_latent",
+    "is_observed",
+    "seeded",
+]
 
 
 class DataPlate(NamedTuple):
@@ -100,6 +111,10 @@ class _FirstRows(_Handler):
             msg["value"] = jnp.arange(batch_size)
 
 
+class LocalLatentError(ValueError):
+    """A latent has a value per datum, so that a minibatch would move only its own."""
+
+
 class _Guard(_Handler):
     """Stops at the first site that cannot be sampled by gradients, before NumPyro tries to draw it."""
 
@@ -135,7 +150,7 @@ class _Guard(_Handler):
         for frame in msg["cond_indep_stack"]:
             if frame.name in self.plates:
                 name, plate = msg["name"], frame.name
-                raise ValueError(
+                raise LocalLatentError(
                     f"The latent {name!r} is inside the data plate {plate!r}: one value a datum, of which a minibatch "
                     "would move only its own, and the chain would have no stationary law. Either sum or integrate it out "
                     f"of the likelihood; or leave `subsample_size` out of {plate!r}, and all of {name!r} is sampled from "

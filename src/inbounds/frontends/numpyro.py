@@ -32,7 +32,15 @@ from inbounds.frontends._numpyro_checks import (
     supports_of,
 )
 from inbounds.frontends._numpyro_groups import NoGroups
-from inbounds.frontends._numpyro_model import CalledModel, DataPlate, PlateLayout, Slices, is_observed, layout_of
+from inbounds.frontends._numpyro_model import (
+    CalledModel,
+    DataPlate,
+    LocalLatentError,
+    PlateLayout,
+    Slices,
+    is_observed,
+    layout_of,
+)
 from inbounds.frontends._numpyro_rows import NoSlices, adds_up, candidates, check_rows_used, of_single_rows
 from inbounds.posterior import Posterior, middle_of_draws
 from inbounds.trees import PyTree
@@ -109,7 +117,13 @@ def _posterior_of(model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     called = CalledModel(model, jax.tree.map(_as_jax, args), jax.tree.map(_as_jax, kwargs))
     plates = called.plates()
     check_lengths(called, plates)
-    layout = layout_of(called.sites(), plates)
+    try:
+        sites = called.sites()
+    except LocalLatentError as error:  # no minibatch of the joint posterior is right, but one without that latent is
+        from inbounds.frontends._numpyro_integrated import of_local_latents
+
+        return of_local_latents(called, error)
+    layout = layout_of(sites, plates)
     supports, beyond = supports_of(called)
     posterior = NumPyroPosterior(called, supports, layout)
     check_start(posterior)
