@@ -97,8 +97,13 @@ def assert_same(found, expected, rtol=2e-5):
         np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
 
 
-@pytest.mark.parametrize("make", [ib.sgld, ib.leimkuhler_matthews, ib.baoab])
-@pytest.mark.parametrize("transform", [*HALF_LINE, *INTERVAL])
+@pytest.mark.parametrize(
+    ("make", "transform"),
+    [
+        *((ib.sgld, transform) for transform in (*HALF_LINE, *INTERVAL)),
+        *((make, one[0]) for make in (ib.leimkuhler_matthews, ib.baoab) for one in (HALF_LINE, INTERVAL)),
+    ],
+)
 def test_a_kernel_moves_as_the_step_does(make, transform, gpu, interpreted):
     posterior, theta, batch = bare(transform)
     program, found, expected = both_ways(make(posterior, transform), theta, batch)
@@ -125,9 +130,15 @@ def test_theta_for_products_of_matrices_is_made_ahead(chains, gpu, interpreted):
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("likelihood", ["poisson", "gaussian", "binomial"])
-@pytest.mark.parametrize("options", [{"noise_correction": True}, {"preconditioner": ib.preconditioners.rmsprop(10)}])
-@pytest.mark.parametrize("chains", [1, 2])
+@pytest.mark.parametrize(
+    ("likelihood", "options", "chains"),
+    [
+        ("poisson", {"noise_correction": True}, 1),
+        ("gaussian", {"preconditioner": ib.preconditioners.rmsprop(10)}, 1),
+        ("binomial", {"noise_correction": True}, 2),
+        ("poisson", {"preconditioner": ib.preconditioners.rmsprop(10)}, 2),
+    ],
+)
 def test_options_of_kernels(likelihood, options, chains, gpu, interpreted):
     posterior, theta, batch = ratings(likelihood, offsets=True)
     program, found, expected = both_ways(ib.sgld(posterior, **options), theta, batch, 1e-4, chains)
@@ -157,9 +168,10 @@ def test_smaller_arrays_are_broadcast_in_the_kernel(make, chains, gpu, interpret
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("likelihood", ["poisson", "gaussian", "binomial"])
-@pytest.mark.parametrize("offsets", [False, True])
-@pytest.mark.parametrize("chains", [1, 2])
+@pytest.mark.parametrize(
+    ("likelihood", "offsets", "chains"),
+    [("poisson", False, 2), ("gaussian", True, 2), ("gaussian", False, 1), ("binomial", True, 1)],
+)
 def test_the_factorisation_as_people_use_it(likelihood, offsets, chains, gpu, interpreted):
     """Steps and noise that know how many ratings each row has."""
     rng = np.random.default_rng(0)
@@ -274,8 +286,7 @@ def test_small_variables_beside_large_ones_have_a_part_of_the_kernel(gpu, interp
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("large", [1_000, 10**9])
-@pytest.mark.parametrize("chains", [1, 2])
+@pytest.mark.parametrize(("chains", "large"), [(1, 10**9), (2, 1_000)])
 def test_draws_do_not_depend_on_how_a_run_is_cut(chains, large, gpu, interpreted, kernels, monkeypatch):
     monkeypatch.setattr(moves, "LARGE", large)
     monkeypatch.setattr(Program, "unroll", 4)
