@@ -53,6 +53,7 @@ def test_effects_of_groups_that_are_asked_for_have_their_conditional_law(draws):
     np.testing.assert_allclose(flat.std(axis=0), sds[[3, 0, 1]], rtol=0.06)
     mean, scale = (draws.theta[name][..., None] for name in ("mean", "scale"))
     np.testing.assert_allclose(found["effect"], mean + scale * found["unit"], rtol=1e-4, atol=1e-4)
+    assert ib.hierarchies.effects(draws, 2, thin=500)["effect"].shape == (2, 4, 1)
 
 
 def test_moments_are_of_all_groups(draws):

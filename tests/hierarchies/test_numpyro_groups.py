@@ -70,9 +70,9 @@ def of_vectors(group, x, z, y):
 
 
 def of_two_plates(group, x, z, y):
-    """Two effects by a plate within, of which the second is multiplied by 0."""
+    """Four effects by a plate within, of which all but the first are multiplied by 0: Laplace's method."""
     mean, scale, slope = globals_()
-    with numpyro.plate("both", 2, dim=-2), numpyro.plate("groups", len(z), dim=-1):
+    with numpyro.plate("within", 4, dim=-2), numpyro.plate("groups", len(z), dim=-1):
         unit = numpyro.sample("unit", dist.Normal(0, 1))
     with numpyro.plate("rows", len(y)):
         numpyro.sample("y", dist.Normal(mean + slope * z[group] + scale * unit[0, group] + slope * x, NOISE), obs=y)
@@ -153,6 +153,16 @@ def sum_to_zero(group, x, z, y):
     numpyro.factor("softly", -100 * jnp.sum(other) ** 2)
 
 
+def of_two_groups(group, y):
+    """Something outside of all plates depends on the effects: with both groups in order it would not be seen."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1))
+    with numpyro.plate("groups", 2):
+        effect = numpyro.sample("effect", dist.Normal(0, scale))
+    numpyro.factor("outside", -(jnp.sum(effect) ** 2))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(effect[group], NOISE), obs=y)
+
+
 def without_a_column(x, z, y):
     """The groups of the rows are no argument."""
     centred(GROUP, x, z, y)
@@ -165,6 +175,7 @@ def test_a_model_that_cannot_be_cut_is_left_alone_and_says_why():
         return found.reason
 
     assert "changes when the" in reason(neighbours, GROUP, X, Z, Y)
+    assert "'outside' depends on the groups" in reason(of_two_groups, GROUP % 2, Y)
     assert "no argument" in reason(without_a_column, X, Z, Y)
 
     def flat(x, y):

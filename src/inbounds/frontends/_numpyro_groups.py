@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from itertools import combinations
+from itertools import combinations, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -35,6 +35,11 @@ __all__ = ["CutModel", "Effect", "NoGroups", "Shape", "cut_of", "shapes_of"]
 
 MOST_EFFECTS = 8  # per group, that are integrated out
 ATTEMPTS = 5  # arguments of the length of rows, or of groups, of which one may turn out to be none
+MOST_WAYS = 6  # of cutting a model that are tried
+LOOKS, MOST_LOOKS = (
+    2,
+    6,
+)  # draws of the latents at which parts are compared to the whole, of those at which that is finite
 ROWS_AT_ONCE = 2**19  # in which parts are compared to the whole
 
 
@@ -419,6 +424,8 @@ def _unsuited(plate: str, sites: dict[str, _Seen]) -> str | None:
     if len(effects) == sum(site.latent for site in sites.values()):
         return f"every latent of the model is in the plate {plate!r}"
     size = next(site.frames[plate][0] for site in effects.values())
+    if size < 2:
+        return f"the plate {plate!r} has one group"
     width = sum(int(np.prod(site.law.shape())) // size for site in effects.values())
     if width > MOST_EFFECTS:
         return (
@@ -493,7 +500,7 @@ def cut_of(called: CalledModel) -> CutModel | NoGroups:
     if isinstance(ways, NoGroups):
         return ways
     reason: str | None = None
-    for shape, effects in ways:
+    for shape, effects in islice(ways, MOST_WAYS):
         cut = CutModel(called, shape, effects)
         problem = adds_up(cut)
         if problem is None:
@@ -507,15 +514,18 @@ def adds_up(cut: CutModel) -> str | None:
     numbered = cut.row_numbers
     whole = jax.jit(lambda theta, z: cut.look(theta, z, None))
     part = jax.jit(cut.look)
+    looks = 0
     try:
-        for seed in range(2):
+        for seed in range(MOST_LOOKS):
             z = np.random.default_rng(seed).normal(size=(cut.shape.size, cut.width)).astype(jnp.result_type(float))
             theta = cut.prior_draw(jax.random.key(seed))
             of_all = jax.tree.map(np.asarray, whole(theta, z))
+            if not all(np.isfinite(value).all() for value in (of_all.groups | of_all.rows | of_all.rest).values()):
+                continue
             for bucket, numbers in zip(cut.records, numbered, strict=True):
                 groups, rows = as_groups(bucket), as_groups(numbers)
                 width = rows.rows["row"].shape[1] if "row" in rows.rows else 1
-                at_once = max(1, min(len(groups.count), ROWS_AT_ONCE // width))
+                at_once = max(1, min(len(groups.count) // 2, ROWS_AT_ONCE // width))  # so that some are left out
                 for start in range(0, len(groups.count), at_once):
                     places = np.minimum(np.arange(start, start + at_once), len(groups.count) - 1)
                     some = groups_at(groups, places)
@@ -523,11 +533,16 @@ def adds_up(cut: CutModel) -> str | None:
                     problem = _difference(of_all, found, some, rows.rows["row"][places] if "row" in rows.rows else None)
                     if problem is not None:
                         return problem
+            if not of_all.rows and not of_all.groups:
+                return "no data belong to its groups"
+            _sort_deterministics(cut, of_all.deterministics, found.deterministics, some.group)
+            looks += 1
+            if looks == LOOKS:
+                break
     except Exception as error:
         return f"it does not run on fewer groups ({str(error).splitlines()[0][:200] if str(error) else type(error).__name__})"
-    if not of_all.rows and not of_all.groups:
-        return "no data belong to its groups"
-    _sort_deterministics(cut, of_all.deterministics, found.deterministics, some.group)
+    if not looks:
+        return "its log density is not finite at draws from the prior"
     return None
 
 

@@ -55,12 +55,13 @@ class Moments(NamedTuple):
     sd: dict[str, np.ndarray]
 
 
-def effects(draws: Any, groups: Any, *, seed: int = 0) -> dict[str, np.ndarray]:
+def effects(draws: Any, groups: Any, *, thin: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
     """Draws of the effects of some groups: one for each draw of a run that integrated them out.
 
     Args:
         draws: of `ib.infer`, or of `ib.sample` from a posterior of `integrated()`.
         groups: their numbers.
+        thin: effects are drawn for one of so many draws.
         seed: another one gives other draws.
 
     Returns:
@@ -87,7 +88,7 @@ def effects(draws: Any, groups: Any, *, seed: int = 0) -> dict[str, np.ndarray]:
         numbers.size and not 0 <= numbers.min() <= numbers.max() < posterior.num_groups
     ):
         raise ValueError(f"`groups` must be numbers of groups, from 0 to {posterior.num_groups - 1:,}; got {groups!r}.")
-    thetas, shape = _flat(draws.theta)
+    thetas, shape = _flat(draws.theta, thin)
     found = of_groups(posterior, thetas, numbers, seed)
     return {name: x.reshape(*shape, *x.shape[1:]) for name, x in found.items()}
 
@@ -136,7 +137,7 @@ def moments(draws: Any, *, most_draws: int = MOMENT_DRAWS) -> Moments:
     return Moments(mean, sd)
 
 
-def predict(draws: Any, *args: Any, seed: int = 0, **kwargs: Any) -> dict[str, np.ndarray]:
+def predict(draws: Any, *args: Any, thin: int = 1, seed: int = 0, **kwargs: Any) -> dict[str, np.ndarray]:
     """Draws of the data that the model predicts for other rows: of groups that were seen, and of new ones.
 
     The effects of a group that was seen are drawn from their law given its data; those of a group with a number that no group had, from
@@ -146,6 +147,7 @@ def predict(draws: Any, *args: Any, seed: int = 0, **kwargs: Any) -> dict[str, n
         draws: as for `effects`.
         *args, **kwargs: what the model is called with for the other rows. The observations may be None, where the model does not need their
             length. Arguments with one entry per group have those of the new groups, too, at the end.
+        thin: predictions are made for one of so many draws.
         seed: another one gives other draws.
 
     Returns:
@@ -167,7 +169,7 @@ def predict(draws: Any, *args: Any, seed: int = 0, **kwargs: Any) -> dict[str, n
         (2, 50, 3)
     """
     posterior = _posterior_of(draws)
-    thetas, shape = _flat(draws.theta)
+    thetas, shape = _flat(draws.theta, thin)
     run, numbers = posterior.predicted(args, kwargs)
     old = numbers[numbers < posterior.num_groups]
     key = jax.random.key(seed)
@@ -304,8 +306,10 @@ def _width(groups: Bucket) -> int:
     return max((leaf.shape[1] for leaf in groups.rows.values()), default=1)
 
 
-def _flat(theta: PyTree) -> tuple[PyTree, tuple[int, int]]:
-    """Draws with one axis for chains and draws; and how many of each there were."""
+def _flat(theta: PyTree, thin: int = 1) -> tuple[PyTree, tuple[int, int]]:
+    """Draws with one axis for chains and draws; and how many of each there are."""
+    every = whole_number("thin", thin)
+    theta = jax.tree.map(lambda leaf: np.asarray(leaf)[:, ::every], theta)
     shape = np.shape(jax.tree.leaves(theta)[0])[:2]
     return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), theta), (shape[0], shape[1])
 
