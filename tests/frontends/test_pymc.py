@@ -16,6 +16,7 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.distributions import transforms
 from pytensor.graph.op import Op
+from scipy import stats
 
 import inbounds as ib
 from inbounds.frontends import posterior_of
@@ -366,6 +367,18 @@ def test_the_gradient_of_a_maximum_is_left_out_where_it_cancels_and_nowhere_else
         function = JaxFunction({"x": x}, {name: graph})
         text = str(jax.make_jaxpr(lambda x, f=function, n=name: f({"x": x})[n])(given))
         assert ("stop_gradient" in text) == (name == "cancels")
+
+
+def test_where_counts_are_zero_is_computed_from_the_counts_and_not_read(float64):
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 2.0, 1.0)
+        pm.Poisson("counts", rate * np.exp(X), observed=COUNTS)
+        pm.Potential("others", pt.switch(pt.neq(pt.as_tensor(COUNTS), 1), rate * COUNTS, 0.0))
+    posterior = ib.from_pymc(model)
+    assert not [name for name, column in posterior.data.items() if column.dtype == bool]
+    found = posterior.log_likelihood({"rate": jnp.asarray(1.3)}, posterior.data)
+    expected = stats.poisson.logpmf(COUNTS, 1.3 * np.exp(X)) + 1.3 * COUNTS * (COUNTS != 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("door", "wanted"), [(ib.from_pymc, "pm.Model"), (ib.from_bambi, "bambi.Model")])

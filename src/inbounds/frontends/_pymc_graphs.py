@@ -64,7 +64,7 @@ class JaxFunction:
     def __call__(self, values: Mapping[Any, Any]) -> dict[str, jax.Array]:
         if not self.outputs:
             return {}
-        given = [jnp.asarray(values[name]) for name in self.inputs]
+        given = [_strong(jnp.asarray(values[name])) for name in self.inputs]
         count = given[self.inputs.index(self.rows[0])].shape[0] if self.rows else None
         # PyTensor says of each number that it is a double; in single precision JAX warns of each.
         with warnings.catch_warnings():
@@ -169,7 +169,37 @@ def folded(graphs: Sequence[Any]) -> list[Any]:
     _, copies = clone(list(graph_inputs(list(graphs))), list(graphs), copy_inputs=False, copy_orphans=False)
     graph = FunctionGraph(outputs=copies, clone=False)
     topo_constant_folding.rewrite(graph)
-    return list(graph.outputs)
+    return _with_less_to_read(list(graph.outputs))
+
+
+def _with_less_to_read(graphs: list[Any]) -> list[Any]:
+    """Graphs that compare an array of whole numbers with one of them, in the place of an array that holds the answers.
+
+    A density asks where counts are zero. In the few rows of a step it is quicker to compare the counts, which are read anyway, than to read
+    the answers too.
+    """
+    arrays = arrays_in(graphs).values()
+    numbers = [array for array in arrays if array.values.dtype.kind in "iu"]
+    compared: dict[Any, Any] = {}
+    for array in arrays:
+        found = [question for other in numbers if (question := _answered_by(other, array.values)) is not None]
+        compared |= dict.fromkeys(array.nodes, found[0]) if found else {}
+    return with_inputs(graphs, compared) if compared else graphs
+
+
+def _answered_by(numbers: Array, answers: np.ndarray) -> Any:
+    """Whether numbers are equal to one of them, or differ from it, as a graph whose values are these answers; None where there is none."""
+    import pytensor.tensor as pt
+
+    values = numbers.values
+    # One row alone may be told by its number. Row numbers are no data.
+    if answers.dtype.kind != "b" or answers.shape != values.shape or not 1 < answers.sum() < answers.size - 1:
+        return None
+    for compare, inside in ((pt.eq, answers), (pt.neq, ~answers)):
+        one = values[inside][0]
+        if np.array_equal(values == one, inside):
+            return compare(numbers.nodes[0], one)
+    return None
 
 
 def with_inputs(graphs: Sequence[Any], replacements: Mapping[Any, Any], adapt: Adapt | None = None) -> list[Any]:
@@ -278,6 +308,11 @@ def _with_lengths(node: Any, given: list[Any]) -> list[Any]:
     offset = len(target) - array.ndim
     known = {offset + axis: size for axis, size in enumerate(array.type.shape) if size not in (None, 1)}
     return [array, *(pt.constant(known[place]) if place in known else size for place, size in enumerate(target))]
+
+
+def _strong(array: jax.Array) -> jax.Array:
+    """The array in a precision of its own. From a number of Python it would take that of the constants, some of which are single."""
+    return jnp.asarray(array, array.dtype) if array.weak_type else array
 
 
 def _is_double() -> bool:
