@@ -33,7 +33,7 @@ def pytest_configure(config):
     hypothesis.settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=slow)
     hypothesis.settings.load_profile("tests")
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_disable_most_optimizations", True)
 
 

@@ -62,7 +62,7 @@ def compiled_quickly():
 
 
 @pytest.mark.parametrize(
-    ("model", "expected"), [(NETWORK, {}), (TOPICS, {}), (RATINGS, NOT_OF_RATINGS)], ids=lambda x: type(x).__name__
+    ("model", "expected"), [(TOPICS, {}), (RATINGS, NOT_OF_RATINGS)], ids=lambda x: type(x).__name__
 )
 def test_scikit_learns_own_checks_pass(model, expected):
     with warnings.catch_warnings():
@@ -77,6 +77,26 @@ def test_scikit_learns_own_checks_pass(model, expected):
     assert by_status["xfail"] == set(expected)  # none is expected to fail that passes
     assert by_status["skipped"] <= {"check_array_api_input"}
     assert len(found) > 40
+
+
+def test_a_network_passes_the_checks_of_the_interface_and_those_of_classifiers():
+    """A fit of it is dear; what the estimators share is looked at with the others."""
+
+    def of(network, **which):
+        return {_name(check): (one, check) for one, check in checks.estimator_checks_generator(network, **which)}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        own = of(NETWORK, legacy=False)
+        own |= {name: pair for name, pair in of(NETWORK).items() if "classifier" in name}
+        assert len(own) > 20
+        assert {"check_classifiers_train", "check_classifiers_classes", "check_classifiers_one_label"} <= set(own)
+        for network, check in own.values():
+            check(network)
+
+
+def _name(check):
+    return getattr(check, "func", check).__name__
 
 
 def table(seed=0):
