@@ -18,7 +18,7 @@ from inbounds.posterior import Posterior
 from inbounds.precision import in_double
 from inbounds.trees import PyTree
 
-__all__ = ["MOST_ROWS", "Curvature", "Likelihood", "Part", "flat", "flattener", "in_doubles", "slices"]
+__all__ = ["FEWEST_ROWS", "MOST_ROWS", "Curvature", "Likelihood", "Part", "flat", "flattener", "in_doubles", "slices"]
 
 SLICE_NUMBERS = 2**22  # of what a Hessian holds at once: rows times columns
 MOST_ROWS, FEWEST_ROWS = 8_192, 256  # of a slice
@@ -155,7 +155,7 @@ class Likelihood:
                 self._compiled[name] = jax.jit(with_slice)
             # What has the size of theta is made for every slice: a large one pays for more rows.
             most = MOST_ROWS * max(1, min(8, self.dimension // 2**16)) if self._narrow else MOST_ROWS
-            size = max(FEWEST_ROWS, min(most, SLICE_NUMBERS // max(1, columns)))
+            size = max(FEWEST_ROWS, min(most // self.posterior.data_per_row, SLICE_NUMBERS // max(1, columns)))
             for rows, weights in slices(self.posterior, size, part):
                 total = self._compiled[name](total, arguments, rows, weights)
             scale = 1.0 if part is None else part.scale

@@ -72,6 +72,7 @@ class Posterior:
         1000
     """
 
+    data_per_row: int = 1  # that the likelihood of a row looks at, about
     or_else: str = ""  # what else can be done where there are no minibatches
     _held: PyTree = None  # the data while a program is traced whose arguments they are
 

@@ -15,7 +15,7 @@ from inbounds.frontends._numpyro_model import CalledModel, PlateLayout
 from inbounds.frontends.numpyro import NumPyroPosterior
 from inbounds.hierarchies.afterwards import of_groups
 from inbounds.hierarchies.layout import Bucket
-from inbounds.hierarchies.marginal import Marginal
+from inbounds.hierarchies.marginal import Marginal, rows_per_record
 from inbounds.posterior import Posterior
 from inbounds.trees import PyTree
 
@@ -39,6 +39,7 @@ class IntegratedPosterior(NumPyroPosterior):
         self._names, self.of_minibatches = set(), frozenset()
         self.marginal = Marginal(cut.joint, cut.width, nodes)
         self.records, self.num_groups = cut.records, cut.shape.size
+        self.data_per_row = rows_per_record(cut.records)
         Posterior.__init__(
             self, supports=supports, log_prior=self._outside, log_likelihood=self.marginal.terms, data=cut.records
         )

@@ -16,7 +16,7 @@ from inbounds.hierarchies.quadrature import Center, center_of, log_integral, mos
 from inbounds.precision import in_double
 from inbounds.trees import PyTree
 
-__all__ = ["GroupJoint", "Marginal", "as_groups", "groups_at"]
+__all__ = ["GroupJoint", "Marginal", "as_groups", "groups_at", "rows_per_record"]
 
 NUMBERS_AT_ONCE = 2**22  # rows with padding times nodes
 LOOKED_AT_NUMBERS = 2**24  # draws times rows times nodes, for the error of the quadrature,
@@ -42,7 +42,7 @@ class Marginal:
 
     def terms(self, theta: PyTree, records: tuple[Bucket, ...]) -> jax.Array:
         """The log marginal likelihood of each record, the sum of those of its groups; shape (record,)."""
-        numbers = sum(np.prod(bucket.count.shape[1:]) * _width(bucket) for bucket in records) * self.nodes**self.effects
+        numbers = rows_per_record(records) * self.nodes**self.effects
         at_once = max(1, int(NUMBERS_AT_ONCE // numbers))
         if len(records[0].count) <= at_once:
             return self._of_records(theta, records)
@@ -114,6 +114,11 @@ def groups_at(bucket: Bucket, places: np.ndarray) -> Bucket:
     """Some groups of a bucket whose groups have one axis."""
     groups: Bucket = jax.tree.map(lambda leaf: leaf[places], bucket)
     return groups
+
+
+def rows_per_record(records: tuple[Bucket, ...]) -> int:
+    """How many rows a record has, with padding."""
+    return sum(int(np.prod(bucket.count.shape[1:])) * _width(bucket) for bucket in records)
 
 
 def _width(bucket: Bucket) -> int:

@@ -23,7 +23,7 @@ __all__ = ["MOST_INTEGRATED", "Center", "Joint", "center_of", "expectations", "l
 
 MOST_INTEGRATED = 3  # effects per group up to which a product rule is used; beyond it Laplace's method
 NODES = {1: 11, 2: 7, 3: 5}  # per effect
-MOST_STEPS = 60  # of Newton's method
+MOST_STEPS = 40  # of Newton's method
 NEAR = 1e-2  # sds from the mode, within which it is found
 LEAST_CURVATURE = 1e-2  # of minus the log density in an effect, for a step: a standard effect has 1 of its prior
 LONGEST = 4.0  # a step in a standardised effect

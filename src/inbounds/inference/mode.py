@@ -22,7 +22,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from inbounds.contents import in_words
 from inbounds.engine.keys import words_of
-from inbounds.exact import MOST_ROWS, Likelihood, Part, flat, flattener, in_doubles
+from inbounds.exact import FEWEST_ROWS, MOST_ROWS, Likelihood, Part, flat, flattener, in_doubles
 from inbounds.posterior import Posterior
 from inbounds.precision import in_double
 from inbounds.space import Space
@@ -223,7 +223,7 @@ class Surface:
         rows = self.posterior.num_data
         if rows is None or self.posterior.log_likelihood is None:
             return []
-        first = max(FIRST_ROWS, ROWS_PER_NUMBER * self.dimension)
+        first = max(FIRST_ROWS // self.posterior.data_per_row, FEWEST_ROWS, ROWS_PER_NUMBER * self.dimension)
         sizes = []
         while first < rows / 4:
             sizes.append(first)
