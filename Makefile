@@ -9,7 +9,7 @@ OUT ?= out/demo
 # Two workers: the tests are compiled programs of one core each.
 WORKERS ?= 2
 
-.PHONY: demo test lowest lint docs dist bench fuzz clean
+.PHONY: demo test lowest lint docs tutorials dist bench fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/python -m experiments demo --out $(OUT)
@@ -33,6 +33,10 @@ docs: $(DOCS)/installed
 	$(DOCS)/bin/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet --builder html docs out/site
 	$(DOCS)/bin/python -m pytest --quiet docs/_site
 	@echo "open out/site/index.html"
+
+# Every cell of every tutorial, with the numbers that stand there; `python docs/tutorials/run.py` keeps what they print.
+tutorials: $(VENV)/installed
+	$(BIN)/python docs/tutorials/run.py --check
 
 # The wheel and the sdist, each installed and tried in fresh environments of the oldest and the newest Python that is found.
 dist: $(VENV)/installed
