@@ -165,7 +165,14 @@ def compare(name: str, draws, reference: dict[str, np.ndarray], out: Path, step_
     return result
 
 
-def picture(name: str, draws, reference: dict[str, np.ndarray] | None, panels: list[tuple], out: Path) -> None:
+def picture(
+    name: str,
+    draws,
+    reference: dict[str, np.ndarray] | None,
+    panels: list[tuple],
+    out: Path,
+    label: str = "minibatches",
+) -> None:
     """Histograms of a few numbers, ours filled and, where it was run, NUTS as a line: panels are (title, variable, index...)."""
     try:
         import matplotlib
@@ -181,7 +188,7 @@ def picture(name: str, draws, reference: dict[str, np.ndarray] | None, panels: l
         ours = ours[(slice(None), slice(None), *index)].ravel()
         theirs = ours if reference is None else reference[variable][(slice(None), *index)]
         edges = np.histogram_bin_edges(np.concatenate([ours, theirs]), 40)
-        axis.hist(ours, edges, density=True, alpha=0.5, color="#2a6fbb", label="minibatches")
+        axis.hist(ours, edges, density=True, alpha=0.5, color="#2a6fbb", label=label)
         if reference is not None:
             axis.hist(theirs, edges, density=True, histtype="step", color="black", label="NUTS, all data")
         axis.set(title=title, yticks=[])

@@ -1,4 +1,7 @@
-"""Models of PyMC and bambi from minibatches, with PyMC's own NUTS on all the data beside them. PyMC needs Python 3.12 or later."""
+"""Models of PyMC and bambi, with PyMC's own NUTS on all the data beside them. PyMC needs Python 3.12 or later.
+
+Three are sampled from minibatches with choices by hand, to show them; two with groups by `ib.infer`, which chooses for itself.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import bambi as bmb
 import numpy as np
@@ -17,7 +20,7 @@ from against_nuts import compare, picture
 
 import inbounds as ib
 
-ROWS = 20_000
+GROUPS = 12
 GENERATOR = np.random.default_rng(5)
 
 
@@ -53,20 +56,22 @@ def varying_shape(rows: int) -> bmb.Model:
     return bmb.Model(bmb.Formula("y ~ x", "alpha ~ x"), table, family="gamma", link={"mu": "log", "alpha": "log"})
 
 
-EXAMPLES: dict[str, tuple[Callable[[int], Any], list[tuple]]] = {
-    "robust_regression": (
-        robust_regression,
-        [("degrees of freedom", "nu"), ("scale", "sigma"), ("first slope", "slopes", 0)],
-    ),
-    "zero_inflated_counts": (
-        zero_inflated_counts,
-        [("chance of a count", "chance"), ("slope", "slope"), ("base", "base")],
-    ),
-    "varying_shape": (
-        varying_shape,
-        [("slope of the mean", "x"), ("slope of the shape", "alpha_x"), ("shape at x = 0", "alpha_Intercept")],
-    ),
-}
+def levels(rows: int) -> bmb.Model:
+    """bambi: a level per group."""
+    return bmb.Model("y ~ x + (1 | group)", grouped(rows, 0.0))
+
+
+def levels_and_slopes(rows: int) -> bmb.Model:
+    """bambi: a level and a slope per group."""
+    return bmb.Model("y ~ x + (x | group)", grouped(rows, 0.3))
+
+
+def grouped(rows: int, spread: float) -> pd.DataFrame:
+    """A table in which each group has a level of its own, and a slope of its own where they are spread."""
+    group, x = GENERATOR.integers(0, GROUPS, rows), GENERATOR.normal(size=rows)
+    level, slope = GENERATOR.normal(1.0, 0.5, GROUPS), GENERATOR.normal(0.4, spread, GROUPS)
+    y = level[group] + slope[group] * x + 0.8 * GENERATOR.normal(size=rows)
+    return pd.DataFrame({"x": x, "group": [f"group {number:02}" for number in group], "y": y})
 
 
 def from_minibatches(model: Any, batch_size: int, steps: int) -> tuple[ib.Draws, float]:
@@ -87,7 +92,7 @@ def by_pymc(model: Any, draws: int) -> dict[str, np.ndarray]:
     """NUTS on all the data, four chains: name -> (draw, ...)."""
     options: dict[str, Any] = {
         "draws": draws,
-        "tune": draws,
+        "tune": min(draws, 1_000),
         "chains": 4,
         "cores": 2,
         "random_seed": 1,
@@ -101,8 +106,36 @@ def by_pymc(model: Any, draws: int) -> dict[str, np.ndarray]:
     return {name: x.values.reshape(-1, *x.shape[2:]) for name, x in found.posterior.data_vars.items()}
 
 
-def run(name: str, rows: int, batch_size: int, steps: int, nuts_draws: int, out: Path) -> None:
-    build, panels = EXAMPLES[name]
+def differences(found: ib.Certificate, reference: dict[str, np.ndarray]) -> dict[str, float]:
+    """The largest of the certified means, in posterior sds, and of the sds, relative."""
+    means, sds = [], []
+    for name in found.mean.keys() & reference.keys():
+        mean, sd = reference[name].mean(axis=0), reference[name].std(axis=0)
+        means.append(np.max(np.abs(found.mean[name] - mean) / sd))
+        sds.append(np.max(np.abs(found.sd[name] / sd - 1)))
+    return {
+        "largest_error_of_a_mean_in_sds": float(max(means)),
+        "largest_relative_error_of_an_sd": float(max(sds)),
+    }
+
+
+def by_infer(name: str, build: Callable[[int], Any], panels: list[tuple], small: bool, out: Path) -> None:
+    """`ib.infer` chooses, and its certificate is compared."""
+    rows, error, nuts_draws = (400, 0.5, 50) if small else (2_000, 0.05, 2_000)
+    model = build(rows)
+    draws = ib.infer(model, error=error, progress=False)
+    found = draws.certificate
+    print(draws.summary(), found, sep="\n")
+    reference = by_pymc(model, nuts_draws)
+    picture(name, draws, reference, panels, out, label="ib.infer")
+    result = {"example": name, "rows": rows, "certified": found.ok, "method": found.method}
+    result |= differences(found, reference) | {"choices": found.choices}
+    (out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+def by_hand(name: str, build: Callable[[int], Any], panels: list[tuple], small: bool, out: Path) -> None:
+    """Minibatches in the doctor's scales, and the draws are compared."""
+    rows, batch_size, steps, nuts_draws = (400, 100, 500, 50) if small else (20_000, 500, 20_000, 1_000)
     model = build(rows)
     began = time.perf_counter()
     draws, step_size = from_minibatches(model, batch_size, steps)
@@ -111,11 +144,43 @@ def run(name: str, rows: int, batch_size: int, steps: int, nuts_draws: int, out:
     began = time.perf_counter()
     reference = by_pymc(model, nuts_draws)
     theirs = time.perf_counter() - began
-    name = f"pymc_{name}"
     picture(name, draws, reference, panels, out)
     result = compare(name, draws, reference, out, step_size)
     result |= {"rows": rows, "batch_size": batch_size, "seconds_in_all": ours, "seconds_of_nuts_in_all": theirs}
     (out / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+class Example(NamedTuple):
+    """A model, how it is sampled, and what the picture shows: (title, variable, index...)."""
+
+    build: Callable[[int], Any]
+    run: Callable[[str, Any, list[tuple], bool, Path], None]
+    panels: list[tuple]
+
+
+EXAMPLES = {
+    "robust_regression": Example(
+        robust_regression, by_hand, [("degrees of freedom", "nu"), ("scale", "sigma"), ("first slope", "slopes", 0)]
+    ),
+    "zero_inflated_counts": Example(
+        zero_inflated_counts, by_hand, [("chance of a count", "chance"), ("slope", "slope"), ("base", "base")]
+    ),
+    "varying_shape": Example(
+        varying_shape,
+        by_hand,
+        [("slope of the mean", "x"), ("slope of the shape", "alpha_x"), ("shape at x = 0", "alpha_Intercept")],
+    ),
+    "levels": Example(
+        levels,
+        by_infer,
+        [("sd of the levels", "1|group_sigma"), ("intercept", "Intercept"), ("level of the first group", "1|group", 0)],
+    ),
+    "levels_and_slopes": Example(
+        levels_and_slopes,
+        by_infer,
+        [("sd of the slopes", "x|group_sigma"), ("mean slope", "x"), ("slope of the first group", "x|group", 0)],
+    ),
+}
 
 
 def main() -> None:
@@ -128,9 +193,9 @@ def main() -> None:
     )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    sizes = (400, 100, 500, 50) if options.small else (ROWS, 500, 20_000, 1_000)
     for name in options.names or EXAMPLES:
-        run(name, *sizes, options.out)
+        build, run, panels = EXAMPLES[name]
+        run(f"pymc_{name}", build, panels, options.small, options.out)
 
 
 if __name__ == "__main__":

@@ -79,5 +79,7 @@ def test_replica_exchange_finds_the_weight_of_a_mode_that_a_chain_alone_never_le
 @pytest.mark.parametrize("name", [*NAMES, *OF_PYMC])
 def test_the_results_kept_with_the_examples_are_within_what_is_promised(name):
     result = json.loads((EXAMPLES / f"{name}.json").read_text())
-    assert result["largest_error_of_a_mean_in_sds"] < 0.05
-    assert result["largest_relative_error_of_an_sd"] < 0.1
+    assert result.get("certified", True)
+    mean, sd = (0.1, 0.07) if "certified" in result else (0.05, 0.1)
+    assert result["largest_error_of_a_mean_in_sds"] < mean
+    assert result["largest_relative_error_of_an_sd"] < sd
