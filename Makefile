@@ -9,7 +9,7 @@ OUT ?= out/demo
 # Two workers: the tests are compiled programs of one core each.
 WORKERS ?= 2
 
-.PHONY: demo test lowest lint docs tutorials dist bench fuzz clean
+.PHONY: demo test lowest lint docs tutorials dist bench scoreboard fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/python -m experiments demo --out $(OUT)
@@ -58,6 +58,14 @@ bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks.geometry
 	$(BIN)/python -m benchmarks.geometry --pages
 
+# Total error against time beside other methods, in an environment of its own. It goes on where it was cut off.
+SCOREBOARD := .venv-scoreboard
+scoreboard:
+	test -x $(SCOREBOARD)/bin/python || "$(PYTHON)" -m venv $(SCOREBOARD)
+	$(SCOREBOARD)/bin/python -m pip install --quiet --editable '.[arviz]' --requirement benchmarks/scoreboard/requirements.txt
+	$(SCOREBOARD)/bin/python -m benchmarks.scoreboard references
+	$(SCOREBOARD)/bin/python -m benchmarks.scoreboard race
+
 # Set up again when the dependencies change, or the Python; the marker is written last, so that an interrupted install is repeated.
 $(VENV)/installed: pyproject.toml $(VENV)/pyvenv.cfg
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -81,4 +89,4 @@ $(VENV)/pyvenv.cfg $(DOCS)/pyvenv.cfg: FORCE
 FORCE:
 
 clean:
-	rm -rf .venv .venv-docs .venv-lowest .venv-newest dist docs/reference out .bench
+	rm -rf .venv .venv-docs .venv-lowest .venv-newest .venv-scoreboard dist docs/reference out .bench

@@ -1,0 +1,133 @@
+"""The scoreboard: total error against time, on public tall data, beside what people would use instead.
+
+    pip install -e . -r benchmarks/scoreboard/requirements.txt
+    python -m benchmarks.scoreboard references [--only customers]
+    python -m benchmarks.scoreboard race [--only customers] [--contestants infer nutpie] [--seeds 5] [--seconds 600]
+    python -m benchmarks.scoreboard table
+
+The rules are in `rules.md`, written before the first race. A race that was cut off goes on where it was: each run is a line of its file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.infer.judge import Lines, table
+from benchmarks.scoreboard import references as made
+from benchmarks.scoreboard.contestants import CONTESTANTS
+from benchmarks.scoreboard.models import MODELS
+from benchmarks.scoreboard.score import TOLERANCES, time_to
+
+ROOT = Path(__file__).parents[2]
+TABLES = ROOT / "out" / "scoreboard" / "tables"
+RACES = ROOT / "out" / "scoreboard" / "races.jsonl"
+GRACE = 1.5  # a process that has not looked up by then is stopped
+
+
+def race(problem: str, name: str, options: dict[str, Any], seed: int, seconds: float) -> dict[str, Any]:
+    """One process: its looks, and why it ended if it failed."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.scoreboard.worker"]
+    command += [problem, name, json.dumps(options), str(seed), str(seconds), str(TABLES)]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    )
+    try:
+        out, problems = process.communicate(timeout=GRACE * seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, problems = process.communicate()
+        problems = problems + f"\nstopped after {GRACE * seconds:.0f} seconds"
+    line: dict[str, Any] = {"problem": problem, "contestant": name, "options": options, "seed": seed}
+    line["looks"] = [json.loads(look) for look in out.splitlines()]
+    if process.returncode:
+        line["failed"] = problems.strip().splitlines()[-1][:300]
+    return line
+
+
+def merged(lines: list[dict[str, Any]], helped: bool) -> list[dict[str, Any]]:
+    """The looks of a contestant with one seed: those of its rungs one after the other, or of the one that ended best."""
+    if helped:
+        return min((line["looks"] for line in lines), key=lambda looks: looks[-1]["total"] if looks else np.inf)
+    return sorted((look for line in lines for look in line["looks"]), key=lambda look: look["seconds"])
+
+
+def summary(lines: Lines) -> str:
+    """Times to each tolerance: medians over seeds, with the number of seeds that got there."""
+    rows = []
+    for problem in MODELS:
+        for name, contestant in CONTESTANTS.items():
+            own = [line for line in lines if line["problem"] == problem and line["contestant"] == name]
+            seeds = sorted({line["seed"] for line in own})
+            if not seeds:
+                continue
+            looks = [merged([line for line in own if line["seed"] == seed], contestant.helped) for seed in seeds]
+            cells: list[Any] = [problem, name, len(seeds)]
+            for tolerance in TOLERANCES:
+                times = [time_to(tolerance, of_seed) for of_seed in looks]
+                there = [t for t in times if t is not None]
+                cells.append(f"{np.median(there):.1f} s ({len(there)})" if there else "-")
+            ends = [of_seed[-1]["total"] for of_seed in looks if of_seed]
+            cells.append(float(np.median(ends)) if ends else np.nan)
+            rows.append(cells)
+    head = ("problem", "contestant", "seeds", *(f"to {100 * t:.0f}%" for t in TOLERANCES), "at its end")
+    return table(head, rows)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("references", "race", "table"))
+    parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, help="of a run; 600 for races, 3,600 for references")
+    parser.add_argument("--out", type=Path, default=RACES)
+    arguments = parser.parse_args()
+    if arguments.what == "references":
+        stored = json.loads(made.FILE.read_text(encoding="utf-8")) if made.FILE.exists() else {}
+        for problem in arguments.only:
+            if stored.get(problem, {}).get("r_hat", np.inf) >= made.LARGEST_R_HAT:
+                stored[problem] = made.make(problem, TABLES, arguments.seconds or 3_600)
+                made.FILE.write_text(json.dumps(stored) + "\n", encoding="utf-8")
+                entry = stored[problem]
+                print(
+                    f"{problem}: R-hat {entry['r_hat']:.4f}, ESS {entry['ess']:.0f}, {entry['seconds']:.0f} s",
+                    flush=True,
+                )
+        return
+    lines = Lines(arguments.out)
+    if arguments.what == "race":
+        known = made.references()
+        for seed in range(arguments.seeds):
+            for problem in (problem for problem in arguments.only if problem in known):
+                for name in arguments.contestants:
+                    for options in CONTESTANTS[name].rungs:
+                        key = {"problem": problem, "contestant": name, "options": options, "seed": seed}
+                        if not lines.has(**key):
+                            line = lines.add(race(problem, name, options, seed, arguments.seconds or 600))
+                            print(_said(line), flush=True)
+    print(summary(lines))
+
+
+def _said(line: dict[str, Any]) -> str:
+    end = line["looks"][-1] if line["looks"] else {}
+    said = f"{line['problem']}, {line['contestant']} {line['options'] or ''}: "
+    said += f"{end.get('seconds', np.nan):.1f} s, total error {end.get('total', np.nan):.3f}"
+    return said + (f" ({line['failed']})" if "failed" in line else "")
+
+
+if __name__ == "__main__":
+    main()
