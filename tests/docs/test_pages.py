@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 # Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
@@ -17,6 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
         ("data-from-disk.md", ("grain", "pyarrow")),
         ("extending.md", ()),
         ("geometry.md", ()),
+        ("hierarchies.md", ()),
         ("infer.md", ("matplotlib", "orbax.checkpoint")),
         ("models-and-data.md", ("pandas",)),
         ("long-runs.md", ("orbax.checkpoint", "xarray", "zarr")),
@@ -44,6 +46,11 @@ def test_the_snippets_of_a_page_run_one_after_the_other(page, needs, tmp_path, m
         assert names["draws"].num_draws == 2_900
         assert names["posterior_so_far"].sizes["draw"] == 1_900
         assert names["last_hundred"].shape == (2, 100, 3)
+    if page == "hierarchies.md":
+        assert names["draws"].certificate.ok
+        assert names["draws"].variables()["effect"].shape == (*names["draws"].theta["level"].shape, 40)
+        assert np.all(np.abs(names["every"].mean["effect"][[3, 17]] - names["some"]["effect"].mean(axis=(0, 1))) < 0.05)
+        assert names["again"].shape[2] == 3
     if page == "infer.md":
         assert names["draws"].certificate.ok
         assert names["draws"].certificate.reached <= 0.03
