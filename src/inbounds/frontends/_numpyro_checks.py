@@ -189,7 +189,7 @@ def check_start(posterior: NumPyroPosterior) -> None:
         if not site.plates & set(widths) and not np.array_equal(looks[0][0][name], looks[-1][0][name]):
             raise ValueError(
                 f"The site {name!r} is outside the data plate {plates[0].name!r} but depends on its rows, so it would not be "
-                f"scaled to all the data. Move it inside: `with numpyro.plate({plates[0].name!r}, ...)`, one term a row."
+                f"scaled to all the data. Move it inside: `with numpyro.plate({plates[0].name!r}, ...)`, one term per row."
             )
 
 

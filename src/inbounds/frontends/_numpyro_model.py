@@ -151,7 +151,7 @@ class _Guard(_Handler):
             if frame.name in self.plates:
                 name, plate = msg["name"], frame.name
                 raise LocalLatentError(
-                    f"The latent {name!r} is inside the data plate {plate!r}: one value a datum, of which a minibatch "
+                    f"The latent {name!r} is inside the data plate {plate!r}: one value per row, of which a minibatch "
                     "would move only its own, and the chain would have no stationary law. Either sum or integrate it out "
                     f"of the likelihood; or leave `subsample_size` out of {plate!r}, and all of {name!r} is sampled from "
                     f"all the data; or draw {name!r} in a plate of its own without `subsample_size` and look its values up "
