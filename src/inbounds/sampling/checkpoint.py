@@ -189,15 +189,19 @@ class Checkpointer:
         steps = sorted(self.manager.all_steps(), reverse=True)
         refused: list[tuple[int, str]] = []
         for step in steps:
+            loaded, unread = None, False
             try:
                 loaded = self._load(step, carry, keys)
+            except RefusedError as error:
+                refused.append((step, str(error)))
+            except MemoryError:
+                raise
             except Exception as error:
-                if isinstance(error, MemoryError):
-                    raise
-                loaded = None
-                refused.append((step, str(error) if isinstance(error, RefusedError) else _first_line(error)))
-            if loaded is None:
+                refused.append((step, _first_line(error)))
+                unread = True
+            if unread:
                 _clear_remains()
+            if loaded is None:
                 continue
             self._set_aside(refused)
             if loaded.step > num_steps:
