@@ -374,7 +374,7 @@ def test_runs_in_other_threads_leave_signals_alone(uninterrupted, tmp_path):
 # kill -9
 
 
-def test_twenty_kills_lose_nothing(nursery, tmp_path):
+def test_a_dozen_kills_lose_nothing(nursery, tmp_path):
     xarray = pytest.importorskip("xarray")
     pytest.importorskip("zarr")
     from tests.sampling import victim
@@ -385,7 +385,7 @@ def test_twenty_kills_lose_nothing(nursery, tmp_path):
         process.join()
         assert process.exitcode == (-signal.SIGKILL if how else 0), how
 
-    kinds = ["any moment", "checkpoint", "append", "publish"] * 5
+    kinds = ["any moment", "checkpoint", "append", "publish"] * 3
     random.Random(0).shuffle(kinds)
     seen = []
     for number, how in enumerate(kinds):
@@ -401,7 +401,7 @@ def test_twenty_kills_lose_nothing(nursery, tmp_path):
         for name, values in draws.items():
             length = min(values.shape[1], whole.num_draws)  # the dead may have been further than their checkpoints
             np.testing.assert_array_equal(values[:, :length], whole.theta[name][:, :length])
-    assert len({draws["mix"].shape[1] for draws in seen}) > 5  # it did get on between the kills
+    assert len({draws["mix"].shape[1] for draws in seen}) > 3  # it did get on between the kills
     tree = xarray.open_datatree(tmp_path / "run.zarr", engine="zarr")
     assert same({name: tree["posterior"][name].values for name in whole.theta}, whole.theta)
     assert same({name: tree["sample_stats"][name].values for name in whole.stats}, whole.stats)
