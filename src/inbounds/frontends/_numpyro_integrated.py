@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from typing import Any
 
@@ -110,7 +111,7 @@ class IntegratedPosterior(NumPyroPosterior):
         return f"{self.cut.shape.size:,} groups in {self.num_data:,} records"
 
     def _repr_html_(self) -> str:
-        return f"<p>{self.about_effects()}</p>{Posterior._repr_html_(self)}"
+        return f"<p>{html.escape(self.about_effects())}</p>{Posterior._repr_html_(self)}"
 
 
 def integrated(joint: NumPyroPosterior, nodes: int | None = None) -> IntegratedPosterior | NoGroups:
