@@ -84,7 +84,7 @@ class IntegratedPosterior(NumPyroPosterior):
     def observed(self) -> dict[str, np.ndarray]:
         return {}
 
-    def about_effects(self) -> str | None:
+    def about_effects(self) -> str:
         """What becomes of the effects, as a sentence."""
         names, shape = ", ".join(map(repr, sorted(self.cut.names))), self.cut.shape
         how = f"{self.marginal.nodes} nodes per effect" if self.marginal.nodes > 1 else "Laplace's method"

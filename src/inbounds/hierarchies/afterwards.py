@@ -26,6 +26,7 @@ __all__ = ["Grouped", "Moments", "effects", "moments", "of_groups", "predict"]
 STEPS = 24  # proposals for each draw
 DEGREES = 5  # of freedom of Student's t, by which they are made
 NUMBERS_AT_ONCE = 2**20  # rows with padding times draws
+RANDOM_AT_ONCE = 2**24  # random numbers
 MOMENT_DRAWS = 100
 
 
@@ -172,16 +173,15 @@ def predict(draws: Any, *args: Any, thin: int = 1, seed: int = 0, **kwargs: Any)
     thetas, shape = _flat(draws.theta, thin)
     run, numbers = posterior.predicted(args, kwargs)
     old = numbers[numbers < posterior.num_groups]
-    key = jax.random.key(seed)
-    z = _coordinates(posterior, thetas, old, jax.random.fold_in(key, 1)) if len(old) else None
-    keys = jax.random.split(jax.random.fold_in(key, 2), len(jax.tree.leaves(thetas)[0]))
+    z = _coordinates(posterior, thetas, old, seed) if len(old) else None
+    keys = jax.random.split(jax.random.key(seed), len(jax.tree.leaves(thetas)[0]))
     found = jax.jit(lambda inputs: jax.lax.map(lambda one: run(*one), inputs))((thetas, z, keys))
     return {name: np.asarray(value).reshape(*shape, *value.shape[1:]) for name, value in found.items()}
 
 
 def of_groups(posterior: Grouped, thetas: PyTree, numbers: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     """`effects` at some thetas, leading axis = draw."""
-    z = _coordinates(posterior, thetas, numbers, jax.random.key(seed))
+    z = _coordinates(posterior, thetas, numbers, seed)
     found: dict[str, np.ndarray] = {}
     look = posterior.compiled.of(_values, posterior)
     for groups, places in _asked(posterior, numbers):
@@ -191,14 +191,22 @@ def of_groups(posterior: Grouped, thetas: PyTree, numbers: np.ndarray, seed: int
     return found
 
 
-def _coordinates(posterior: Grouped, thetas: PyTree, numbers: np.ndarray, key: jax.Array) -> np.ndarray:
+def _coordinates(posterior: Grouped, thetas: PyTree, numbers: np.ndarray, seed: int) -> np.ndarray:
     """Draws of the coordinates of the effects of some groups, axes (draw, group, effect)."""
+    dtype, width = jnp.result_type(float), posterior.marginal.effects
     count = len(jax.tree.leaves(thetas)[0])
-    room = np.zeros((count, len(numbers), posterior.marginal.effects), jnp.result_type(float))
+    room = np.zeros((count, len(numbers), width), dtype)
     draw = posterior.compiled.of(_draw, posterior)
     for number, (groups, places) in enumerate(_asked(posterior, numbers)):
-        keys = jax.random.split(jax.random.fold_in(key, number), count)
-        room[:, places] = np.asarray(draw(thetas, keys, groups))
+        size = min(count, max(1, RANDOM_AT_ONCE // (STEPS * len(places) * (width + DEGREES + 1))))
+        for start in [*range(0, count - size, size), count - size]:  # of one length; the last one begins earlier
+            some = slice(start, start + size)
+            # By NumPy: a generator inside of the program takes longer to compile than all the rest.
+            generator = np.random.default_rng([seed, number, start])
+            normals = generator.standard_normal((size, STEPS, len(places), width + DEGREES), np.float32)
+            scores = -generator.standard_exponential((size, STEPS, len(places)), np.float32)
+            thetas_now = jax.tree.map(lambda leaf, s=some: leaf[s], thetas)
+            room[some, places] = np.asarray(draw(thetas_now, normals.astype(dtype), scores.astype(dtype), groups))
     return room
 
 
@@ -216,36 +224,39 @@ def _asked(posterior: Grouped, numbers: np.ndarray) -> list[tuple[Bucket, np.nda
     return found
 
 
-def _draw(posterior: Grouped, thetas: PyTree, keys: jax.Array, groups: Bucket) -> jax.Array:
-    def one(inputs: tuple[PyTree, jax.Array]) -> jax.Array:
-        theta, key = inputs
-        return _metropolis(posterior.marginal, theta, groups, key)
+def _draw(posterior: Grouped, thetas: PyTree, normals: jax.Array, scores: jax.Array, groups: Bucket) -> jax.Array:
+    def one(inputs: tuple[PyTree, jax.Array, jax.Array]) -> jax.Array:
+        return _metropolis(posterior.marginal, *inputs, groups)
 
-    return jnp.asarray(jax.lax.map(one, (thetas, keys), batch_size=_at_once(groups)))
+    return jnp.asarray(jax.lax.map(one, (thetas, normals, scores), batch_size=_at_once(groups)))
 
 
-def _metropolis(marginal: Marginal, theta: PyTree, groups: Bucket, key: jax.Array) -> jax.Array:
-    """A draw of the effects of each group given theta."""
+def _metropolis(marginal: Marginal, theta: PyTree, normals: jax.Array, scores: jax.Array, groups: Bucket) -> jax.Array:
+    """A draw of the effects of each group given theta.
+
+    Args:
+        marginal: of the groups.
+        theta: everything else.
+        normals: standard, axes (step, group, number).
+        scores: logs of uniform numbers, axes (step, group).
+        groups: whose effects.
+    """
     center = marginal.center(theta, groups)
     count, width = center.mode.shape
-
-    of_normals, of_choices = jax.random.split(key)
-    # Student's t of normals: a generator of gamma variables takes seconds to compile.
-    normals = jax.random.normal(of_normals, (STEPS, count, width + DEGREES), center.mode.dtype)
-    scores = jnp.log(jax.random.uniform(of_choices, (STEPS, count), center.mode.dtype))
 
     def step(
         state: tuple[jax.Array, jax.Array], random: tuple[jax.Array, jax.Array]
     ) -> tuple[tuple[jax.Array, jax.Array], None]:
         (z, weight), (normal, score) = state, random
-        e = normal[:, :width] * jnp.sqrt(DEGREES / jnp.sum(normal[:, width:] ** 2, axis=1))[:, None]
+        e = normal[:, :width] * jnp.sqrt(DEGREES / jnp.sum(normal[:, width:] ** 2, axis=1))[:, None]  # Student's t
         proposed = center.mode + jnp.einsum("gij,gj->gi", center.factor, e)
         log_proposal = -(DEGREES + width) / 2 * jnp.log1p(jnp.sum(e**2, axis=1) / DEGREES)
         there = marginal.joint(theta, proposed, groups) - log_proposal
         taken = score < there - weight
         return (jnp.where(taken[:, None], proposed, z), jnp.where(taken, there, weight)), None
 
-    (z, _), _ = jax.lax.scan(step, (center.mode, jnp.full(count, -jnp.inf, center.mode.dtype)), (normals, scores))
+    begin = center.mode, jnp.full(count, -jnp.inf, center.mode.dtype)
+    (z, _), _ = jax.lax.scan(step, begin, (normals, scores))
     return z
 
 

@@ -64,6 +64,7 @@ class Enough:
         self.estimates: dict[str, Estimates] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.off: float | None = None
+        self.effects: dict[int, Pairs] = {}  # that were drawn last, by the number of draws
         self.why = ""
         self.words = ""
         self.course: list[tuple[float, int, float]] = []
@@ -117,12 +118,13 @@ class Enough:
 
     def look_at_effects(self, draws: Draws) -> None:
         """The same for the effects of groups that were integrated out, where they are few: they are drawn now."""
-        fine = draws.posterior.draw_effects(draws.theta)
-        if fine is None:
-            return
-        draws.drawn.update(fine)
-        coarse = draws.posterior.draw_effects(coarse_theta(draws)) if "coarse" in draws.stats else None
-        self._estimate({name: (x, None if coarse is None else coarse[name]) for name, x in fine.items()})
+        if draws.num_draws not in self.effects:
+            fine = draws.posterior.draw_effects(draws.theta) or {}
+            coarse = draws.posterior.draw_effects(coarse_theta(draws)) if fine and "coarse" in draws.stats else None
+            self.effects = {draws.num_draws: {n: (x, None if coarse is None else coarse[n]) for n, x in fine.items()}}
+        found = self.effects[draws.num_draws]
+        draws.drawn.update({name: fine for name, (fine, _) in found.items()})
+        self._estimate(found)
 
     def _estimate(self, pairs: Pairs) -> None:
         for name, (fine, coarse) in pairs.items():
