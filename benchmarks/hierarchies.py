@@ -128,6 +128,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "slopes": lambda: (slopes, [slopes, slopes_centred], data_of_slopes(100, 20, 0.7)),
     "counts": lambda: (counts, [counts], data_of_counts(300, 8, 0.5)),
     "150 x 40, 0.5": lambda: (centred, [centred, non_centred], data(150, 40, 0.5)),
+    "2,000 x 10, 0.5": lambda: (non_centred, [centred], data(2_000, 10, 0.5)),
     "200 x 50, 0.5": lambda: (centred, [centred, non_centred], data(200, 50, 0.5)),
 }
 
