@@ -12,6 +12,7 @@ import numpy as np
 from jax.tree_util import Partial
 from numpyro.distributions import Distribution
 
+from inbounds import trees
 from inbounds.data.arrays import is_source, is_stream
 from inbounds.trees import PyTree, variable_name
 
@@ -128,12 +129,7 @@ def _some_rows(leaf: Any) -> np.ndarray:
     if leaf.size == 0 or leaf.ndim == 0:
         return np.asarray(leaf)
     places = np.unique(np.linspace(0, leaf.shape[0] - 1, ROWS).astype(int))
-    return np.asarray(_picked(leaf, places) if isinstance(leaf, jax.Array) else leaf[places])
-
-
-@jax.jit
-def _picked(leaf: jax.Array, places: jax.Array) -> jax.Array:
-    return leaf[places]
+    return np.asarray(trees.rows(leaf, places) if isinstance(leaf, jax.Array) else leaf[places])
 
 
 def _is_distribution(x: Any) -> bool:

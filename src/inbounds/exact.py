@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inbounds import trees
 from inbounds.data.arrays import is_stream
 from inbounds.posterior import Posterior
 from inbounds.precision import in_double
@@ -90,7 +91,7 @@ class Likelihood:
             return Part(data.look(size, seed), total / min(size, total))
         data = self.posterior.placed_data
         if size < total:
-            data = _picked(data, np.sort(np.random.default_rng(seed).choice(total, size, replace=False)))
+            data = trees.rows(data, np.sort(np.random.default_rng(seed).choice(total, size, replace=False)))
         return Part(data, total / size)
 
     def expansion(self, theta: np.ndarray, part: Part | None = None) -> tuple[float, np.ndarray, np.ndarray]:
@@ -182,11 +183,6 @@ def slices(posterior: Posterior, size: int, part: Part | None = None) -> Iterato
 @partial(jax.jit, static_argnames="size")
 def _cut(data: PyTree, first: jax.Array, size: int) -> PyTree:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), data)
-
-
-@jax.jit
-def _picked(data: PyTree, places: jax.Array) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[places], data)
 
 
 def _filled(leaf: np.ndarray, more: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from inbounds import gradients
+from inbounds import gradients, trees
 from inbounds.contents import in_words
 from inbounds.data.arrays import is_source
 from inbounds.diagnostics._check_bounds import look_at_bounds, look_at_edges, look_at_transforms
@@ -180,17 +180,19 @@ def _terms(patient: Patient) -> Iterator[Finding]:
     terms = jax.jit(likelihood)
     bad: list[int] = []
     placed = posterior.placed_data
-    for first in range(0, posterior.num_data or 0, SLICE):
-        found = np.asarray(terms(patient.theta, jax.tree.map(lambda leaf, i=first: leaf[i : i + SLICE], placed)))
+    rows = posterior.num_data or 0
+    for first in range(0, rows, SLICE):
+        places = np.minimum(np.arange(first, first + min(SLICE, rows)), rows - 1)  # slices of one length
+        found = np.asarray(terms(patient.theta, trees.rows(placed, places)))[: rows - first]
         bad += (first + np.flatnonzero(~np.isfinite(found))).tolist()
     if not bad:
         return
     worst = {name: np.asarray(leaf)[bad[0]] for name, leaf in posterior.observed().items()}
     shown = ", ".join(f"{name} = {value}" for name, value in worst.items() if np.size(value) == 1)
-    rows = ", ".join(f"{row:,}" for row in bad[:NAMED_ROWS]) + (", ..." if len(bad) > NAMED_ROWS else "")
+    named = ", ".join(f"{row:,}" for row in bad[:NAMED_ROWS]) + (", ..." if len(bad) > NAMED_ROWS else "")
     yield Finding(
         "data", "", "problem",
-        f"the log likelihood of {len(bad):,} of {posterior.num_data:,} rows is not finite (rows {rows}"
+        f"the log likelihood of {len(bad):,} of {posterior.num_data:,} rows is not finite (rows {named}"
         + (f"; in the first of them {shown})" if shown else ")"),
         "Look for data outside of what the model allows, such as a negative count or a zero under a log; correct them or leave them out.",
         {"rows": bad[:NAMED_ROWS], "count": len(bad)},
@@ -202,13 +204,16 @@ def _unbiased(patient: Patient) -> Iterator[Finding]:
     posterior = patient.posterior
     if not posterior.has_all_rows:
         return
-    full = ravel_pytree(jax.jit(lambda theta: gradients.full_gradient(posterior, theta))(patient.theta))[0]
-    estimates = jax.jit(
-        lambda: jax.lax.map(lambda batch: ravel_pytree(patient.gradient(patient.theta, batch))[0], patient.pool)
-    )()
+    full = np.asarray(jax.jit(lambda theta: ravel_pytree(gradients.full_gradient(posterior, theta))[0])(patient.theta))
+    estimates = np.asarray(
+        jax.jit(
+            lambda: jax.lax.map(lambda batch: ravel_pytree(patient.gradient(patient.theta, batch))[0], patient.pool)
+        )()
+    )
     count = len(estimates)
-    directions = jax.random.normal(jax.random.key(12), (full.size, 16))
-    errors = np.asarray((estimates - full) @ directions, float)
+    directions = np.random.default_rng(12).normal(size=(full.size, 16))
+    with np.errstate(invalid="ignore"):
+        errors = (estimates - full).astype(float) @ directions
     values: dict[str, Any] = {"minibatches": count}
     if not np.isfinite(errors).all():
         bad = int(np.sum(~np.isfinite(errors).all(axis=1)))
@@ -218,7 +223,7 @@ def _unbiased(patient: Patient) -> Iterator[Finding]:
         )  # fmt: skip
         return
     spread = errors.std(axis=0, ddof=1) / math.sqrt(count) if count > 1 else np.zeros(errors.shape[1])
-    rounding = 1e-4 * np.asarray(jnp.abs(full) @ jnp.abs(directions), float)
+    rounding = 1e-4 * np.abs(full) @ np.abs(directions)
     worst = float(np.max(np.abs(errors.mean(axis=0)) / np.maximum(spread + rounding, 1e-30)))
     values["z"] = worst
     if worst < 5:

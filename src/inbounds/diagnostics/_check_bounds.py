@@ -245,13 +245,14 @@ def look_at_bounds(patient: Patient) -> Iterator[Finding]:
                 continue
             end = np.broadcast_to(np.asarray(end, theta.dtype), theta.shape).ravel()[0]
             room = min(
-                1.0, abs(float(theta.ravel()[0]) - float(end))
+                1.0, abs(float(np.ravel(theta)[0]) - float(end))
             )  # what is near depends on the scale of the variable
             shapes = []
             for gap in GAPS:
-                moved = theta.ravel().at[0].set(end + sign * gap * room)
+                moved = np.array(theta).ravel()
+                moved[0] = end + sign * gap * room
                 point = jax.tree.unflatten(treedef, [*leaves[:i], moved.reshape(theta.shape), *leaves[i + 1 :]])
-                slope = jax.tree.leaves(gradient(point, batch))[i].ravel()[0]
+                slope = np.asarray(jax.tree.leaves(gradient(point, batch))[i]).ravel()[0]
                 shapes.append(1 + float((moved[0] - end) * slope))  # the gap as the floats have it
             yield _boundary(name, side, transform, shapes)
 

@@ -64,7 +64,7 @@ def _of_density(patient: Patient) -> Center:
         remedy = "Without a finite density at a start nothing can be sampled."
         return Center(patient.flat, None, False, Finding("center", "", "problem", str(error), remedy))
     theta = jax.tree.map(jnp.asarray, mode.theta)
-    flat = ravel_pytree(patient.space.unconstrain(theta))[0]
+    flat = ravel_pytree(patient.moving_of(theta))[0]
     return Center(flat, mode, mode.found, _finding(mode.decrement, mode.found, mode.reason))
 
 

@@ -17,7 +17,7 @@ from inbounds.data.arrays import at_hand, is_stream, source_for
 from inbounds.kernels import Kernel
 from inbounds.sampling.driver import minibatches_of
 from inbounds.sampling.probe import linear_part
-from inbounds.space import is_constraint, is_transform
+from inbounds.space import Space, is_constraint, is_transform
 from inbounds.trees import PyTree, variable_name
 
 POOL_ROWS = 200_000  # of all the minibatches that are looked at together
@@ -51,8 +51,14 @@ class Patient:
         self.batch_size = rows if size is None else size
         self.pool = self._draw_pool(key)
         self.posterior.check_likelihood(self.theta, self.batch())
-        self.flat, self.unravel = ravel_pytree(self.space.unconstrain(self.theta))
+        self.flat, self.unravel = ravel_pytree(self.moving_of(self.theta))
         self.state = self.estimator.init(self.theta, False)
+
+    def moving_of(self, theta: PyTree) -> PyTree:
+        """What the kernel moves, of theta: in one program, but for a metric, which may be large."""
+        if self.space is not self.space.of_proxy:
+            return self.space.unconstrain(theta)
+        return self.posterior.compiled.of(_moving, self.space)(theta)
 
     def move_to(self, flat: jax.Array) -> None:
         """Look from here on. Estimators that look at all the data do so here, as SVRG does now and then."""
@@ -135,3 +141,7 @@ class Patient:
             strict=True,
         ):
             yield variable_name(path), support, transform, theta
+
+
+def _moving(space: Space, theta: PyTree) -> PyTree:
+    return space.unconstrain(theta)

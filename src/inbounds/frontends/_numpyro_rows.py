@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from inbounds import trees
 from inbounds.frontends._numpyro_model import Site, Slices, base_of
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def adds_up(posterior: NumPyroPosterior, slices: Slices) -> str | None:
             whole = jax.tree.map(np.asarray, part_of(theta, dict(posterior.data)))
             for start in starts:
                 some = rows[start : start + width]
-                batch = {name: leaf[some] for name, leaf in posterior.data.items()}
+                batch = trees.rows(dict(posterior.data), some)
                 part = jax.tree.map(np.asarray, part_of(theta, batch))
                 for key, values in whole.items():
                     if key not in part or not close(values[some], part[key], key[1]):
@@ -276,7 +277,8 @@ def of_single_rows(posterior: NumPyroPosterior, slices: Slices) -> frozenset[str
     """The deterministic sites that have one value for each of many rows: draws of them would be as large as the data, for each draw."""
     if slices.size <= FEW_ROWS:
         return frozenset()
-    half = {name: leaf[: max(1, slices.size // 2)] for name, leaf in posterior.data.items()}
+    count = max(1, slices.size // 2)
+    half = {name: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype) for name, leaf in posterior.data.items()}
     theta, sites = posterior.start(jax.random.key(0)), posterior._deterministic_sites
     whole, some = (jax.eval_shape(sites, theta, rows) for rows in (dict(posterior.data), half))
     return frozenset(name for name, leaf in whole.items() if leaf.shape != some[name].shape)

@@ -24,6 +24,7 @@ from inbounds import transforms as tf
 from inbounds.contents import arguments_in_words
 from inbounds.data.columns import Columns, is_table
 from inbounds.data.source import Source
+from inbounds.engine.keys import as_key, derived
 from inbounds.frontends._numpyro_checks import (
     changing_with_rows,
     check_lengths,
@@ -267,17 +268,16 @@ class NumPyroPosterior(Posterior):
 
     def start(self, key: jax.Array) -> PyTree:
         """A draw of the model's own prior, pulled towards its middle."""
-        return self._middle(self._draws(jax.random.split(key, DRAWS_AT_ONCE)))
+        return self._middle(self._draws(key))
 
     def prior_draws(self, key: jax.Array, count: int) -> PyTree:
-        blocks = -(-count // DRAWS_AT_ONCE)
-        keys = jax.random.split(key, blocks * DRAWS_AT_ONCE).reshape(blocks, DRAWS_AT_ONCE, *key.shape)
-        found = [self._draws(block) for block in keys]
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:count], *found)
+        words = derived(np.asarray(jax.random.key_data(key)), -(-count // DRAWS_AT_ONCE))
+        found = [jax.tree.map(np.asarray, self._draws(as_key(block))) for block in words]
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *found)
 
     @cached_property
     def _draws(self) -> Callable[[jax.Array], PyTree]:
-        return jax.jit(jax.vmap(self._draw))
+        return jax.jit(lambda key: jax.vmap(self._draw)(jax.random.split(key, DRAWS_AT_ONCE)))
 
     @cached_property
     def _middle(self) -> Callable[[PyTree], PyTree]:
