@@ -17,6 +17,8 @@ PAGES = [
     "index",
     "start",
     "tutorial",
+    "tutorials/own_model",
+    "topics",
     "how-to-choose",
     "speed",
     "examples/README",
@@ -156,6 +158,17 @@ def test_pictures_are_there_and_formulas_are_drawn(visit):
     assert min(sizes) > 0
     assert tab.evaluate("document.querySelector('.formula math').getBoundingClientRect().width") > 100
     assert all(image for image in tab.eval_on_selector_all("article img", "images => images.map(i => i.alt)"))
+
+
+@pytest.mark.parametrize(
+    ("page", "folder", "ending"), [("examples/README", "examples", "py"), ("tutorials", "tutorials", "ipynb")]
+)
+def test_worked_models_and_tutorials_can_be_taken_along(page, folder, ending):
+    if not SITE.exists():
+        pytest.skip("the site is not built: make docs")
+    text = (SITE / f"{page}.html").read_text(encoding="utf-8")
+    offered = {address.rpartition("/")[2] for address in re.findall(r'href="([^"]*_downloads/[^"]+)"', text)}
+    assert {file.name for file in (SITE.parents[1] / "docs" / folder).glob(f"*.{ending}")} - offered == set()
 
 
 def test_nothing_in_the_built_pages_is_fetched_from_another_host():
