@@ -28,6 +28,10 @@ def posterior(rows=ROWS):
     return ib.Posterior({"rate": dist.Gamma(2.0, 1.0)}, log_likelihood, rows)
 
 
+def posterior_of_one_rate():
+    return ib.Posterior({"rate": dist.Gamma(2.0, jnp.ones(1))}, log_likelihood, ROWS)
+
+
 def draws_of(kernel, **options):
     return ib.sample(kernel, 1e-4, 64, batch_size=20, progress=False, **options).theta["rate"]
 
@@ -99,6 +103,22 @@ class Halved:
 
     def refresh(self, state, theta):
         return state
+
+
+def test_another_scale_of_a_transform_compiles_nothing_and_draws_what_it_would_alone():
+    def scaled(model, scale):
+        return draws_of(
+            ib.sgld(model, {"rate": ib.transforms.Softplus(scale=np.array([scale], np.float32))}), init=start
+        )
+
+    start, alone = {"rate": np.ones(1, np.float32)}, posterior_of_one_rate()
+    wide = scaled(alone, 3.0)
+    model = posterior_of_one_rate()
+    narrow = scaled(model, 0.3)
+    before = compilations(model)
+    assert np.array_equal(scaled(model, 3.0), wide)
+    assert compilations(model) == before
+    assert not np.array_equal(narrow, wide)
 
 
 def test_two_estimators_of_a_users_own_that_differ_in_one_argument_draw_differently():
