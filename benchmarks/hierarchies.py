@@ -30,6 +30,7 @@ import inbounds as ib
 RESULTS = Path(__file__).parent / "results" / "hierarchies.json"
 WARMUP, DRAWS, CHAINS = 1_000, 2_500, 4  # of NUTS
 MEAN, SLOPE = -0.3, 0.5
+TEACHERS = 12
 ASKED = 1_000  # groups whose effects are looked at in large runs
 
 
@@ -91,6 +92,19 @@ def counts(groups, group, x, y):
         numpyro.sample("y", dist.Poisson(frailty[group] * jnp.exp(rate + slope * x)), obs=y)
 
 
+def crossed(groups, group, teacher, y):
+    """Students and teachers: the students are integrated out, the teachers sampled."""
+    mean, scale, _ = globals_()
+    teachers_scale = numpyro.sample("teachers_scale", dist.HalfNormal(1))
+    with numpyro.plate("groups", groups):
+        unit = numpyro.sample("unit", dist.Normal(0, 1))
+    effect = numpyro.deterministic("effect", mean + scale * unit)
+    with numpyro.plate("teachers", TEACHERS):
+        of_teacher = numpyro.sample("of_teacher", dist.Normal(0, 1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Bernoulli(logits=effect[group] + teachers_scale * of_teacher[teacher]), obs=y)
+
+
 def data(groups: int, rows: int, scale: float, seed: int = 0) -> tuple[Any, ...]:
     """Logistic random intercepts."""
     generator = np.random.default_rng(seed)
@@ -111,6 +125,14 @@ def data_of_slopes(groups: int, rows: int, scale: float, seed: int = 0) -> tuple
     return groups, group, x, y.astype(np.int32)
 
 
+def data_of_crossed(groups: int, rows: int, scale: float, seed: int = 0) -> tuple[Any, ...]:
+    generator = np.random.default_rng(seed)
+    group = np.repeat(np.arange(groups, dtype=np.int32), rows)
+    teacher = generator.integers(0, TEACHERS, len(group)).astype(np.int32)
+    logits = MEAN + scale * generator.normal(size=groups)[group] + scale * generator.normal(size=TEACHERS)[teacher]
+    return groups, group, teacher, (generator.random(len(group)) < 1 / (1 + np.exp(-logits))).astype(np.int32)
+
+
 def data_of_counts(groups: int, rows: int, scale: float, seed: int = 0) -> tuple[Any, ...]:
     generator = np.random.default_rng(seed)
     sizes = 1 + generator.geometric(1 / rows, groups)
@@ -126,6 +148,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "50 x 5, 0.3": lambda: (non_centred, [centred, non_centred], data(50, 5, 0.3)),
     "50 x 20, 1": lambda: (non_centred, [centred, non_centred], data(50, 20, 1.0)),
     "slopes": lambda: (slopes, [slopes, slopes_centred], data_of_slopes(100, 20, 0.7)),
+    "crossed": lambda: (crossed, [crossed], data_of_crossed(100, 15, 0.8)),
     "counts": lambda: (counts, [counts], data_of_counts(300, 8, 0.5)),
     "150 x 40, 0.5": lambda: (centred, [centred, non_centred], data(150, 40, 0.5)),
     "2,000 x 10, 0.5": lambda: (non_centred, [centred], data(2_000, 10, 0.5)),

@@ -73,6 +73,7 @@ class Posterior:
     """
 
     data_per_row: int = 1  # that the likelihood of a row looks at, about
+    sampled_because: str | None = None  # why effects of groups are not integrated out, where there may be some
     or_else: str = ""  # what else can be done where there are no minibatches
     _held: PyTree = None  # the data while a program is traced whose arguments they are
 
@@ -189,7 +190,7 @@ class Posterior:
 
     def about_effects(self) -> str | None:
         """What becomes of the effects of groups, as a sentence; None in models without groups."""
-        return None
+        return None if self.sampled_because is None else f"sampled like all variables: {self.sampled_because}."
 
     def draw_effects(self, thetas: PyTree) -> dict[str, np.ndarray] | None:
         """Draws of the effects of groups that were integrated out, one per theta, axes (chain, draw, ...); None where they are many."""

@@ -11,6 +11,7 @@ from scipy import stats
 import inbounds as ib
 from inbounds.frontends._numpyro_groups import NoGroups, cut_of
 from inbounds.frontends._numpyro_model import CalledModel
+from inbounds.inference.effects import without_effects
 
 SIZES = np.array([3, 1, 7, 0, 2, 3])  # rows of each group
 GENERATOR = np.random.default_rng(0)
@@ -119,6 +120,13 @@ def test_deterministics_of_the_globals_are_kept():
     posterior = ib.from_numpyro(with_numbers, GROUP, X, Z, Y).integrated()
     theta = {name: jnp.asarray(value) for name, value in THETA.items()}
     assert posterior.deterministics(theta) == {"twice": pytest.approx(1.6)}
+
+
+def test_effects_that_a_quantity_needs_are_sampled():
+    joint = ib.from_numpyro(centred, GROUP, X, Z, Y)
+    assert without_effects(joint, {"first": lambda theta: theta["effect"][0]}) is joint
+    assert "one of the quantities" in joint.about_effects()
+    assert without_effects(joint, {"twice": lambda theta: 2 * theta["scale"]}) is not joint
 
 
 def of_single_data(x, y, batch_size=None):

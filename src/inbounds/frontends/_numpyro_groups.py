@@ -404,7 +404,7 @@ def shapes_of(called: CalledModel) -> Iterator[tuple[Shape, tuple[Effect, ...]]]
     reasons = {name: _unsuited(name, sites) for name in plates}
     suited = sorted((name for name in plates if reasons[name] is None), key=lambda name: -plates[name])
     if not suited:
-        return NoGroups(next(reason for reason in reasons.values() if reason is not None))
+        return NoGroups(next(iter(reasons.values())) or None)
     arrays = called.arrays()
     ways = [
         (shape, _effects_of(shape.plate, sites))
@@ -419,13 +419,13 @@ def shapes_of(called: CalledModel) -> Iterator[tuple[Shape, tuple[Effect, ...]]]
 
 
 def _unsuited(plate: str, sites: dict[str, _Seen]) -> str | None:
-    """Why the latents of a plate are not integrated out; None where they may be."""
+    """Why the latents of a plate are not integrated out, "" where they are no effects of groups; None where they may be."""
     effects = {name: site for name, site in sites.items() if site.latent and plate in site.frames}
     if len(effects) == sum(site.latent for site in sites.values()):
-        return f"every latent of the model is in the plate {plate!r}"
+        return ""  # nothing would be left
     size = next(site.frames[plate][0] for site in effects.values())
     if size < 2:
-        return f"the plate {plate!r} has one group"
+        return ""
     width = sum(int(np.prod(site.law.shape())) // size for site in effects.values())
     if width > MOST_EFFECTS:
         return (
@@ -496,7 +496,10 @@ def _is_index(x: Any, size: int) -> bool:
 
 def cut_of(called: CalledModel) -> CutModel | NoGroups:
     """The model cut into groups; or why it is not."""
-    ways = shapes_of(called)
+    try:
+        ways = shapes_of(called)
+    except Exception as error:
+        return NoGroups(f"the model does not run on all its rows at once ({_first_line(error)})")
     if isinstance(ways, NoGroups):
         return ways
     reason: str | None = None
@@ -511,11 +514,11 @@ def cut_of(called: CalledModel) -> CutModel | NoGroups:
 
 def adds_up(cut: CutModel) -> str | None:
     """None where the model says the same of every group, and of every row, without the others; otherwise what differs."""
-    numbered = cut.row_numbers
     whole = jax.jit(lambda theta, z: cut.look(theta, z, None))
     part = jax.jit(cut.look)
     looks = 0
     try:
+        numbered = cut.row_numbers
         for seed in range(MOST_LOOKS):
             z = np.random.default_rng(seed).normal(size=(cut.shape.size, cut.width)).astype(jnp.result_type(float))
             theta = cut.prior_draw(jax.random.key(seed))
@@ -540,10 +543,14 @@ def adds_up(cut: CutModel) -> str | None:
             if looks == LOOKS:
                 break
     except Exception as error:
-        return f"it does not run on fewer groups ({str(error).splitlines()[0][:200] if str(error) else type(error).__name__})"
+        return f"it does not run on fewer groups ({_first_line(error)})"
     if not looks:
         return "its log density is not finite at draws from the prior"
     return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
 def _sort_deterministics(cut: CutModel, whole: dict[str, Any], part: dict[str, Any], group: np.ndarray) -> None:

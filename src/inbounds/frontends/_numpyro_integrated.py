@@ -132,5 +132,6 @@ def of_local_latents(called: CalledModel, refusal: ValueError) -> IntegratedPost
     """The posterior of a model with latents in the plate of its data, which are integrated out; or the refusal, where that cannot be."""
     found = cut_of(called)
     if isinstance(found, NoGroups):
-        raise ValueError(f"{refusal} They were not integrated out because {found.reason}.") from None
+        because = f" They were not integrated out because {found.reason}." if found.reason else ""
+        raise ValueError(f"{refusal}{because}") from None
     return IntegratedPosterior(found, found.supports())

@@ -194,8 +194,6 @@ class NumPyroPosterior(Posterior):
         "every array of the data"
     )
 
-    _sampled_because: str | None = None  # effects of groups, where there are some
-
     def __init__(
         self, called: CalledModel, supports: dict[str, Any], layout: PlateLayout, slices: Slices | None = None
     ):
@@ -244,11 +242,8 @@ class NumPyroPosterior(Posterior):
         found = integrated(self)
         if not isinstance(found, NoGroups):
             return found
-        self._sampled_because = found.reason
+        self.sampled_because = found.reason
         return self
-
-    def about_effects(self) -> str | None:
-        return None if self._sampled_because is None else f"sampled like all variables: {self._sampled_because}."
 
     @cached_property
     def shapes(self) -> PyTree:

@@ -29,6 +29,7 @@ def without_effects(posterior: Posterior, quantities: Mapping[str, Callable[[PyT
             if callable(function):
                 jax.eval_shape(function, theta)
     except KeyError:
+        posterior.sampled_because = "one of the quantities is a function of them"
         return posterior
     return marginal
 
