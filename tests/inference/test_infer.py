@@ -96,6 +96,7 @@ def test_auto_takes_what_is_expected_to_be_there_first_and_says_why(full, miniba
     plans = choose.plans(posterior, found, "auto", 4)
     assert plans[0].method == first
     assert "expected to take" in plans[0].why
+    assert {plan.method for plan in plans} == {"full", "minibatch"}  # the other one tries after the first
     assert [plan.method for plan in choose.plans(posterior, found, "full", 4)] == ["full"]
 
 

@@ -46,7 +46,7 @@ DISPERSED = 2.0  # sds from the centre at which chains start
 FARTHEST = 3.0
 DRAWN_BACK = 0.6 ** np.arange(8)  # of that distance, where the density is not nearly as high as a Gaussian's
 SLACK = 3.0  # in log density
-AFFORDABLE = 600.0  # seconds of trajectories, as a second try
+AFFORDABLE = 600.0  # seconds of a second try
 NAMES = {"full": "exact gradients and the no-U-turn sampler", "minibatch": "minibatches"}
 GRADIENTS_PER_ROW = {"taylor": 3.0, "control_variate": 2.0, "minibatch": 1.0}
 WHAT = {
@@ -54,6 +54,7 @@ WHAT = {
     "control_variate": "control variates of first order",
     "minibatch": "plain minibatches",
 }
+TRAJECTORIES_FAILED = "trajectories came first, and their answer could not be certified."
 WHICH_FIRST = "trajectories over all the data are expected to take {:.2g} s, minibatches {:.2g} s."
 MOST_LOOKED_ELSEWHERE = 100  # dimensions: in more, no points of Gaussians find anything
 
@@ -114,7 +115,7 @@ def plans(
     full, minibatch = _expected_seconds(posterior, found.mode, num_chains, error)
     words = WHICH_FIRST.format(full, minibatch)
     if full <= minibatch:
-        return [Plan("full", words)]
+        return [Plan("full", words)] + [Plan("minibatch", TRAJECTORIES_FAILED)] * (minibatch <= AFFORDABLE)
     after = f"minibatches came first, and their answer could not be certified; trajectories are expected to take {full:.2g} s."
     return [Plan("minibatch", words)] + [Plan("full", after)] * (full <= AFFORDABLE)
 
@@ -128,7 +129,7 @@ def trajectories_first(plans: list[Plan], setup: Setup, found: Found, error: flo
     if full > minibatch and not setup.whole:
         return plans
     why = "minibatches would need all the data in each step." if setup.whole else WHICH_FIRST.format(full, minibatch)
-    return [Plan("full", why), Plan("minibatch", "trajectories came first, and their answer could not be certified.")]
+    return [Plan("full", why), Plan("minibatch", TRAJECTORIES_FAILED)]
 
 
 def _expected_seconds(
