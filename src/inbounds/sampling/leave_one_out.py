@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -92,12 +93,13 @@ class LeaveOneOut:
     def to_arviz(self) -> Any:
         """As `arviz_stats.loo(..., pointwise=True)` returns it: `arviz_stats.compare` takes it."""
         try:
-            elpd_data = importlib.import_module("arviz_stats.utils").ELPDData
+            utils = importlib.import_module("arviz_stats.utils")
             array = importlib.import_module("xarray").DataArray
         except ImportError as error:
             raise ImportError('arviz_stats is not installed: pip install "inbounds[arviz]"') from error
+        # ArviZ has a class for each kind of estimate, and before it had one that is told the kind.
+        elpd_data = getattr(utils, "ELPDDataLOO", None) or partial(utils.ELPDData, kind="loo")
         return elpd_data(
-            kind="loo",
             elpd=self.elpd,
             se=self.se,
             p=self.p_loo,
