@@ -17,7 +17,15 @@ from inbounds import trees
 from inbounds.arguments import nearest, whole_number
 from inbounds.frontends import posterior_of
 from inbounds.inference.certificate import Certificate
-from inbounds.inference.choose import Found, choose, choose_again, look_around, plans, trajectories_first
+from inbounds.inference.choose import (
+    Found,
+    calmer_far_out,
+    choose,
+    choose_again,
+    look_around,
+    plans,
+    trajectories_first,
+)
 from inbounds.inference.clock import Clock
 from inbounds.inference.doubts import Doubt, doubts
 from inbounds.inference.effects import of_its_variables, without_effects
@@ -47,6 +55,10 @@ MOST_ACCEPTANCE = 0.98
 INTERRUPTED = "it was interrupted (Ctrl-C): let it run to its end."
 CHOOSING = (
     "it was interrupted (Ctrl-C) while it still looked for its metric and its steps: these draws are of a short look."
+)
+FAR_OUT = (
+    "the minibatches are too noisy far from the centre, so that sds may come out too small: give it more `seconds`, or take "
+    'method="full".'
 )
 ENDINGS = {
     "error": "the error was small enough",
@@ -221,6 +233,13 @@ def _run(
                 left = Doubt(f"a chain left the finite numbers: {failed}", of_sampler=True)
                 return _certify(failed.draws, setup, found, heights, enough, clock, [left])
             journal.next_round(_calmer(setup, "bias"))
+            continue
+        with clock.part("noise"):
+            calmer = calmer_far_out(setup, draws) if enough.why == "error" else None
+        if calmer is not None:
+            if last or clock.is_over():
+                return _certify(draws, setup, found, heights, enough, clock, [Doubt(FAR_OUT, of_sampler=True)])
+            journal.next_round(calmer.from_here(draws))
             continue
         divergent = _divergent(draws)
         if last or clock.is_over() or not (enough.why in ("bias", "noise") or divergent > MOST_DIVERGENT):

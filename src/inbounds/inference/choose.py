@@ -23,13 +23,16 @@ from inbounds.metrics import Dense
 from inbounds.metrics._reference import whitening
 from inbounds.posterior import Posterior
 from inbounds.precision import in_double
+from inbounds.sampling import Draws
 from inbounds.space import Space
 from inbounds.trees import PyTree
 
-__all__ = ["Found", "Plan", "choose", "choose_again", "look_around", "plans", "trajectories_first"]
+__all__ = ["Found", "Plan", "calmer_far_out", "choose", "choose_again", "look_around", "plans", "trajectories_first"]
 
 COARSE_STEP = 0.5  # of chains in a round posterior
 TOLERATED_NOISE = 0.05  # variance of a fine step's gradient noise over that of the injected noise
+TOLERATED_FAR_OUT = 0.1  # the same far out
+FAR_OUT = (0.99, 0.998, 0.995, 0.999)  # quantiles of the distance from the centre
 FEWEST_ROWS, MOST_ROWS = 10, 100_000
 WHOLE_SHARE = 0.25  # of the data in a fine step, from which on it takes all of them
 WHOLE_ROWS = 200  # data of which every step takes all
@@ -187,6 +190,34 @@ def choose_again(setup: Setup, found: Found, seed: int) -> Setup:
         chosen = replace(chosen, batch_size=setup.batch_size)  # so that nothing is compiled anew
         return _corrected(chosen) if setup.corrects else chosen
     return chosen
+
+
+def calmer_far_out(setup: Setup, draws: Draws) -> Setup | None:
+    """With larger minibatches where they are too noisy at the draws that are farthest from the centre; None where they are not.
+
+    What control variates leave grows with the distance from theirs. Steps of both sizes have the same share of such noise, so that halving
+    them does not show what it does: it drives chains back from where it is large, and sds come out too small.
+    """
+    if setup.batch_size is None or setup.center is None or setup.gradient == "minibatch":
+        return None
+    posterior, rows = setup.posterior, setup.posterior.num_data
+    z = setup.of_z(draws).reshape(-1, setup.metric.dimension)
+    by_distance = z[np.argsort(np.sum(z**2, axis=1))]
+    places = by_distance[[int(share * (len(z) - 1)) for share in FAR_OUT]]
+    space = Space(posterior.supports, setup.transforms)
+    found = noise_of_rows(posterior, space, setup.metric, setup.center, 0, places)[setup.gradient]
+    fine_step = setup.step_size / 2
+    share = fine_step * float(np.linalg.eigvalsh(found.covariance)[-1]) / setup.batch_size / 2
+    if share <= TOLERATED_FAR_OUT:
+        return None
+    assert rows is not None
+    wanted = 2 * math.ceil(setup.batch_size * share / TOLERATED_NOISE / 2) if math.isfinite(share) else rows
+    why = f"far from the centre {setup.batch_size:,} left noise with {share:.2g} of the variance that a step injects."
+    if wanted > WHOLE_SHARE * rows:
+        return replace(setup, batch_size=None, corrects=False, gradient="all").noted(
+            gradient="exact.", batch=f"all the {rows:,} rows in each step: {why}"
+        )
+    return replace(setup, batch_size=wanted).noted(batch=f"{wanted:,} of {rows:,} rows in a fine step: {why}")
 
 
 def _begin(

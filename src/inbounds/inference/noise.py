@@ -43,8 +43,10 @@ class RowNoise(NamedTuple):
         return RowNoise(turned.T @ self.covariance @ turned, self.largest * float(np.linalg.norm(turned, 2)))
 
 
-def noise_of_rows(posterior: Posterior, space: Space, metric: Any, center: PyTree, seed: int) -> dict[str, RowNoise]:
-    """The noise of each of `KINDS`, at a few points of the Gaussian that the metric belongs to.
+def noise_of_rows(
+    posterior: Posterior, space: Space, metric: Any, center: PyTree, seed: int, places: np.ndarray | None = None
+) -> dict[str, RowNoise]:  # fmt: skip
+    """The noise of each of `KINDS`, at a few points.
 
     Args:
         posterior: what is sampled; it has a log likelihood.
@@ -52,17 +54,18 @@ def noise_of_rows(posterior: Posterior, space: Space, metric: Any, center: PyTre
         metric: c and L.
         center: of the control variates.
         seed: of the points.
+        places: z from which the points are taken, the first that there is time for; None: those of the Gaussian that the metric belongs to.
     """
     total = posterior.num_data
     assert total is not None
     points = int(np.clip(ROWS_AND_POINTS // total, 1, MOST_POINTS))
-    generator = np.random.default_rng(seed)
     float_ = jnp.result_type(float)
     single, at = (jax.tree.map(lambda leaf: np.asarray(leaf, float_), tree) for tree in (metric, center))
     width = metric.dimension
-    places = np.asarray(generator.normal(size=(points, width)), float_)
-    places /= np.maximum(1, np.linalg.norm(places, axis=1, keepdims=True) / np.sqrt(width))
-    thetas, pulls = posterior.compiled.of(_points, space)(single, places)
+    if places is None:
+        places = np.random.default_rng(seed).normal(size=(points, width))
+        places /= np.maximum(1, np.linalg.norm(places, axis=1, keepdims=True) / np.sqrt(width))
+    thetas, pulls = posterior.compiled.of(_points, space)(single, np.asarray(places[:points], float_))
     look = posterior.compiled.of(_sums, posterior)
     size = max(64, min(8_192, SLICE_NUMBERS // max(1, flat(center).size)))
     shapes = ((len(KINDS), points, width), (len(KINDS), points, width, width), (len(KINDS),))
