@@ -184,8 +184,8 @@ def test_a_kernel_made_of_data_that_were_replaced_is_refused():
 
 @pytest.mark.parametrize(
     "gradient",
-    [ib.gradients.minibatch, ib.gradients.svrg(every=16), ib.gradients.control_variate(center={"rate": 1.0})],
-    ids=["minibatch", "svrg", "control_variate"],
+    [ib.gradients.minibatch, ib.gradients.svrg(every=16)],
+    ids=["minibatch", "svrg"],
 )
 def test_nothing_of_a_posterior_outlives_it(gradient):
     """Neither the posterior, nor its data on the device: many fits need what one needs, and nobody has to call the collector."""

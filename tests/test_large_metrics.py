@@ -138,7 +138,7 @@ def test_a_few_directions_hold_no_more_than_four_vectors_for_each_of_them():
 
     Two ranks are compared: what programs and what else is there take, which differs between machines, is the same for both.
     """
-    size, rows, ranks = 50_000, 4_000, (16, 32)
+    size, rows, ranks = 50_000, 4_000, (8, 24)
     rng = np.random.default_rng(0)
     data = {"i": rng.integers(0, size, (rows, 4)), "x": rng.normal(size=(rows, 4)).astype(np.float32)}
     posterior = ib.Posterior(
