@@ -99,13 +99,16 @@ def sgld(model: Any, data: Any, seed: int, *, step: float) -> Look:
     """Minibatches and one step size, `step` per thousand rows."""
     rows = len(next(iter(data.values())))
     batch = min(BATCH, rows)
-    whole = Density(model, data, seed, CHAINS)
-    part = Density(model, {name: x[:batch] for name, x in data.items()}, seed, 1)
-    prior_and_rows = jax.grad(lambda flat, some: part.log_density(flat, some) * 1.0)
-    no_rows = _gradient_of_prior(whole, model, data)
-    kernel = blackjax.sgld(
-        lambda flat, some: (prior_and_rows(flat, some) - no_rows(flat)) * (rows / batch) + no_rows(flat)
-    )
+    density = Density(model, data, seed, CHAINS)
+    one = {name: x[:1] for name, x in data.items()}
+    twice = {name: np.concatenate([x[:1], x[:1]]) for name, x in data.items()}
+
+    def estimate(flat: Any, some: Any) -> Any:
+        # log p(no rows) = 2 log p(one row) - log p(the same row twice)
+        prior = 2 * density.log_density(flat, one) - density.log_density(flat, twice)
+        return prior + (density.log_density(flat, some) - prior) * (rows / batch)
+
+    kernel = blackjax.sgld(jax.grad(estimate))
 
     @partial(jax.jit, static_argnums=3)
     def run(flat: Any, data: Any, key: Any, count: int) -> Any:
@@ -123,20 +126,11 @@ def sgld(model: Any, data: Any, seed: int, *, step: float) -> Look:
             flat, jax.random.split(key, CHAINS)
         )
 
-    flat = whole.starts
+    flat = density.starts
     data = {name: jnp.asarray(x) for name, x in data.items()}
     flat, _ = run(flat, data, jax.random.key(seed), STEPS // 10)
     kept = []
     for look in range(10):
         flat, positions = run(flat, data, jax.random.key(1_000 * seed + look + 1), STEPS // 10)
         kept.append(np.asarray(positions))
-        yield of_chains(whole.theta(jnp.asarray(np.concatenate(kept, axis=1))))
-
-
-def _gradient_of_prior(density: Density, model: Any, data: Any) -> Any:
-    """Of the same unconstrained numbers, without any rows."""
-    none = Density(model, {name: x[:1] for name, x in data.items()}, 0, 1)
-    one = {name: x[:1] for name, x in data.items()}
-    two = {name: np.concatenate([x[:1], x[:1]]) for name, x in data.items()}
-    # log p(no rows) = 2 log p(one row) - log p(the same row twice)
-    return jax.grad(lambda flat: 2 * none.log_density(flat, one) - none.log_density(flat, two))
+        yield of_chains(density.theta(jnp.asarray(np.concatenate(kept, axis=1))))

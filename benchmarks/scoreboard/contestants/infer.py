@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import inbounds as ib
 from benchmarks.scoreboard.answers import Answer, Look
 
@@ -21,6 +23,4 @@ def infer(model: Any, data: Any, seed: int, *, error: float, method: str) -> Loo
 
 
 def _stacked(mean: Any, sd: Any, quantiles: Any) -> Any:
-    import numpy as np
-
     return np.concatenate([np.stack([mean, sd], axis=-1), quantiles], axis=-1)

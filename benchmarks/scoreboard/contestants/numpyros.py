@@ -38,9 +38,10 @@ def hmcecs(model: Any, data: Any, seed: int) -> Look:
         with _Picked(rows, picked):
             model(**some)
 
-    guide, found = _fitted(autoguide.AutoLaplaceApproximation(model), model, data, seed, STEPS)
-    mode = guide.median(found)
-    proxy = HMCECS.taylor_proxy({name: mode[name] for name in mode})
+    guide = autoguide.AutoLaplaceApproximation(model)
+    svi = SVI(model, guide, Adam(RATE), Trace_ELBO())
+    mode = guide.median(svi.run(jax.random.key(seed), STEPS, **data, progress_bar=False).params)
+    proxy = HMCECS.taylor_proxy(mode)
     yield from _draws(HMCECS(NUTS(of_some_rows), num_blocks=10, proxy=proxy), data, seed, "sequential")
 
 
@@ -101,8 +102,3 @@ def _of_guide(guide: Any, model: Any, data: Any, seed: int) -> Look:
 def _observed(guide: Any, data: Any) -> dict[str, Any]:
     """What guides ask for who look at the curvature when they are drawn from."""
     return dict(data) if isinstance(guide, autoguide.AutoLaplaceApproximation) else {}
-
-
-def _fitted(guide: Any, model: Any, data: Any, seed: int, steps: int) -> tuple[Any, Any]:
-    svi = SVI(model, guide, Adam(RATE), Trace_ELBO())
-    return guide, svi.run(jax.random.key(seed), steps, **data, progress_bar=False).params
