@@ -159,14 +159,17 @@ def test_a_few_directions_hold_no_more_than_four_vectors_for_each_of_them():
     np.testing.assert_allclose(metric.vectors.T @ metric.vectors, np.eye(rank), atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", ["low rank", "per row"])
+MAKERS = {
+    "low rank": lambda posterior, center: ib.metrics.low_rank(posterior, center, rank=5),
+    "per row": lambda posterior, center: ib.metrics.per_row(posterior, center, ["a", "b"]),
+    "arrow": lambda posterior, center: ib.metrics.arrow(posterior, center, ["a", "b"]),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
 def test_a_metric_maps_there_and_back_and_its_pull_back_is_the_transpose(kind):
     posterior, center = groups()
-    metric = (
-        ib.metrics.low_rank(posterior, center, rank=5)
-        if kind == "low rank"
-        else ib.metrics.per_row(posterior, center, ["a", "b"])
-    )
+    metric = MAKERS[kind](posterior, center)
     factor = matrix(metric)
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
@@ -242,3 +245,61 @@ def test_what_it_cannot_do_is_refused(call, message):
     posterior, center = groups()
     with pytest.raises(ValueError, match=message):
         call(posterior, center)
+
+
+def hierarchy(count=16):
+    """The model of `groups` with scales of the effects, and a second table that rows look up: (posterior, a point)."""
+    plain, center = groups(count)
+    rng = np.random.default_rng(2)
+    priors = {name: prior for name, prior in plain.priors.items() if name not in ("a", "b")}
+    priors |= {"t": dist.Normal(0.0, 1.0).expand([5]), "r": dist.HalfNormal(1.0)}
+    priors |= {"a": dist.Normal(0.0, 1.0).expand([count]), "b": dist.Normal(0.0, 2.0).expand([count, 2])}
+
+    def log_likelihood(t, batch):
+        spread = t | {"a": t["r"] * t["a"] + t["g"]}  # so that groups and globals are coupled
+        return (
+            plain.log_likelihood(spread, batch)
+            + 0.3 * t["t"][batch["other"]]
+            - 0.2 * jnp.square(t["t"][batch["other"]] - t["a"][batch["group"]])
+        )
+
+    data = plain.data | {"other": rng.integers(0, 5, len(plain.data["x"]))}
+    point = center | {"a": (center["a"] - center["g"]) / 0.6, "t": rng.normal(size=5), "r": np.float64(0.6)}
+    return ib.Posterior(priors, log_likelihood, data), point
+
+
+def test_an_arrow_makes_a_hierarchy_round():
+    posterior, center = hierarchy()
+    hessian = ib.metrics.Reference(posterior, ib.sgld(posterior).space, center).hessian()
+    metric = ib.metrics.arrow(posterior, center, [("a", "b")])
+    factor = matrix(metric)
+    np.testing.assert_allclose(factor.T @ hessian @ factor, np.eye(len(hessian)), atol=1e-7)
+    assert [x.shape for x in metric.factors] == [(16, 3, 3), (1, 8, 8)]
+    assert [x.shape for x in metric.couplings] == [(48, 8)]
+    # The blocks alone leave what groups and globals say of each other.
+    blocks = matrix(ib.metrics.per_row(posterior, center, [("a", "b")]))
+    assert np.linalg.cond(blocks.T @ hessian @ blocks) > 5
+
+
+def test_of_two_tables_an_arrow_leaves_out_only_what_they_say_of_each_other():
+    posterior, center = hierarchy()
+    reference = ib.metrics.Reference(posterior, ib.sgld(posterior).space, center)
+    names = np.array(reference.names())
+    hessian = reference.hessian()
+    crossed = np.isin(names, ["a", "b"])[:, None] & (names == "t")
+    kept = np.where(crossed | crossed.T, 0.0, hessian)
+    factor = matrix(ib.metrics.arrow(posterior, center, [("a", "b"), "t"]))
+    np.testing.assert_allclose(factor.T @ kept @ factor, np.eye(len(hessian)), atol=1e-7)
+
+
+def test_an_arrow_of_draws_is_that_of_the_average_hessian():
+    posterior, center = hierarchy()
+    kernel = ib.sgld(posterior)
+    reference, rng = ib.metrics.Reference(posterior, kernel.space, center), np.random.default_rng(0)
+    draws = jax.tree.map(lambda x: np.float32(x + 0.1 * rng.normal(size=(2, 3, *np.shape(x)))), reference.phi)
+    points = [jax.tree.map(lambda x, i=i, j=j: x[i, j], draws) for i in range(2) for j in range(3)]
+    hessian = np.mean([reference.at(point).hessian() for point in points], axis=0)
+    metric = ib.metrics.arrow_from_draws(posterior, draws, [("a", "b")])
+    factor = matrix(metric)
+    np.testing.assert_allclose(factor.T @ hessian @ factor, np.eye(len(hessian)), atol=1e-5)
+    np.testing.assert_allclose(metric.center["b"], draws["b"].mean(axis=(0, 1)), atol=1e-6)

@@ -79,6 +79,7 @@ SHOWN_BY = {
     "gradients.Gradient": "gradients.minibatch",
     "hierarchies.Moments": "hierarchies.moments",
     "kernels.ProxyGradient": "kernels.kernel_on_proxy",
+    "metrics.Arrow": "metrics.arrow",
     "metrics.Dense": "metrics.laplace",
     "metrics.LowRank": "metrics.low_rank",
     "metrics.PerRow": "metrics.per_row",

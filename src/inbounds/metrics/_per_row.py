@@ -4,31 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from inbounds.metrics._reference import Reference, whitening
+from inbounds.metrics._reference import Reference
+from inbounds.metrics._tables import Part, blocks_of, parts_of, probes_of, rows_of, side_by_side, whitened
 from inbounds.posterior import Posterior
 from inbounds.space import Space
-from inbounds.trees import PyTree, variable_name
-
-MOST_GLOBAL = 2_000  # dimensions of the dense part
-APART = 1e-6  # relative size of what rows may do to each other, which is rounding
-
-
-class Part(NamedTuple):
-    """Variables that share blocks.
-
-    Args:
-        leaves: their numbers among the leaves of phi.
-        rows: how many blocks; 1 for what is global.
-    """
-
-    leaves: tuple[int, ...]
-    rows: int
+from inbounds.trees import PyTree
 
 
 @jax.tree_util.register_dataclass
@@ -67,7 +53,7 @@ class PerRow:
     def _times(self, blocks: tuple[Any, ...], tree: PyTree, sums: str) -> PyTree:
         leaves, treedef = jax.tree.flatten(tree)
         for part, block in zip(self.parts, blocks, strict=True):
-            rows = _side_by_side([leaves[i] for i in part.leaves], part.rows)
+            rows = side_by_side([leaves[i] for i in part.leaves], part.rows)
             # In full precision: accelerators would round the factors of a product.
             found = jnp.einsum(sums, block.astype(rows.dtype), rows, precision="highest")
             ends = np.cumsum([leaves[i].size // part.rows for i in part.leaves])
@@ -112,81 +98,12 @@ def per_row(
         50
     """
     reference = Reference(posterior, Space.of(posterior.supports, transforms), center)
-    parts = _parts(reference.phi, tables)
+    parts = parts_of(reference.phi, tables)
     factors = [_factors(reference, part) for part in parts]
     return PerRow(reference.phi, tuple(factors), tuple(map(np.linalg.inv, factors)), parts)
 
 
-def _parts(phi: PyTree, tables: Sequence[str | tuple[str, ...]]) -> tuple[Part, ...]:
-    leaves = [(variable_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(phi)]
-    names = [name for name, _ in leaves]
-    parts: list[Part] = []
-    seen: set[str] = set()
-    for table in [tables] if isinstance(tables, str) else tables:
-        group = (table,) if isinstance(table, str) else tuple(table)
-        for name in group:
-            if name not in names or name in seen:
-                raise ValueError(
-                    f"`tables` names {name!r}{' twice' if name in seen else ''}; the variables are {', '.join(names)}."
-                )
-            seen.add(name)
-        chosen = tuple(names.index(name) for name in group)
-        rows = {leaves[i][1].shape[:1] for i in chosen}
-        if len(rows) > 1 or rows == {()}:
-            shapes = ", ".join(f"{names[i]!r} {leaves[i][1].shape}" for i in chosen)
-            raise ValueError(f"Variables that share their rows must have one leading axis; got {shapes}.")
-        parts.append(Part(chosen, rows.pop()[0]))
-    rest = tuple(i for i, name in enumerate(names) if name not in seen)
-    if sum(leaves[i][1].size for i in rest) > MOST_GLOBAL:
-        large = ", ".join(f"{names[i]!r} {leaves[i][1].shape}" for i in rest)
-        raise ValueError(f"What is global has at most {MOST_GLOBAL:,} numbers; got {large}. Name its tables, too.")
-    return tuple(parts) + ((Part(rest, 1),) if rest else ())
-
-
 def _factors(reference: Reference, part: Part) -> np.ndarray:
     """W with W^T H W = I for each block."""
-    leaves = jax.tree.leaves(reference.phi)
-    sizes = [leaves[i].size // part.rows for i in part.leaves]
-    width = sum(sizes)
-
-    def spread(rows: np.ndarray) -> np.ndarray:
-        """A vector of phi that is zero but for these rows."""
-        columns = np.split(rows, np.cumsum(sizes)[:-1], axis=1)
-        whole = [np.zeros(leaf.shape) for leaf in leaves]
-        for i, column in zip(part.leaves, columns, strict=True):
-            whole[i] = column.reshape(leaves[i].shape)
-        return np.concatenate([leaf.ravel() for leaf in whole])
-
-    def rows_of(vector: np.ndarray) -> np.ndarray:
-        cut = np.split(vector, np.cumsum([leaf.size for leaf in leaves])[:-1])
-        return np.concatenate([cut[i].reshape(part.rows, -1) for i in part.leaves], axis=1)
-
-    # Of every row the same column at once, each row with a sign of its own; with other signs the sum of the columns must come out the same.
-    rng = np.random.default_rng(0)
-    signs, others = rng.choice([-1.0, 1.0], size=(2, part.rows, 1))
-    probes = [spread(signs * unit) for unit in np.eye(width)] + [spread(others * np.ones(width))] * (part.rows > 1)
-    found = [rows_of(product) for product in reference.products(np.stack(probes))]
-    blocks = signs[..., None] * np.stack(found[:width], axis=-1)
-    if part.rows > 1:
-        apart = np.abs(others * found[width] - blocks.sum(axis=-1))
-        if np.max(apart) > APART * np.max(np.abs(blocks)):
-            raise ValueError(
-                f"Rows of {_name(reference, part.leaves[0])!r} act on each other: a row of the data looks up several of them, or "
-                "the prior couples them. Blocks of single rows leave that out; take ib.metrics.low_rank(...)."
-            )
-    columns = [name for i in part.leaves for name in [_name(reference, i)] * (leaves[i].size // part.rows)]
-    return np.stack(
-        [
-            whitening((block + block.T) / 2, columns if part.rows == 1 else [f"{name}[{row}]" for name in columns])
-            for row, block in enumerate(blocks)
-        ]
-    )
-
-
-def _name(reference: Reference, leaf: int) -> str:
-    return variable_name(jax.tree_util.tree_leaves_with_path(reference.phi)[leaf][0])
-
-
-def _side_by_side(leaves: list[jax.Array], rows: int) -> jax.Array:
-    """Arrays with the same number of rows as one matrix."""
-    return jnp.concatenate([leaf.reshape(rows, -1) for leaf in leaves], axis=1)
+    found = rows_of(reference.phi, part, reference.products(probes_of(reference.phi, part)))
+    return whitened(blocks_of(reference.phi, part, found), reference.phi, part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +37,15 @@ class Reference:
             self.phi = jax.tree.map(np.asarray, space.unconstrain(self.theta))
         self.dimension, self._unravel = flattener(self.phi)
         self._gradient: np.ndarray | None = None
+
+    def at(self, phi: PyTree) -> Reference:
+        """The same at another point of the proxy, with what was compiled for this one."""
+        other = copy(self)
+        other.phi = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), phi)
+        with in_double():
+            other.theta = jax.tree.map(np.asarray, self._constrained(other.phi))
+        other._gradient = None
+        return other
 
     def names(self) -> list[str]:
         """The variable of each coordinate of phi."""
@@ -74,6 +84,10 @@ class Reference:
             self._gradient = self._likelihood.slope(flat(self.theta))[1]
         with in_double():
             return np.asarray(self._rest(flat(self.phi), self._gradient, vectors, curved))
+
+    @cached_property
+    def _constrained(self) -> Callable[[PyTree], PyTree]:
+        return jax.jit(self.space.constrain)
 
     @cached_property
     def _moved(self) -> Callable[..., jax.Array]:
