@@ -238,8 +238,14 @@ def two_at_once():
             lambda p, c: ib.baoab(p, metric=ib.metrics.per_row(p, c, ["a", "b"]), noise_correction=True),
             "in a metric of blocks",
         ),
+        (
+            lambda p, c: ib.sgld(p, metric=ib.metrics.arrow(p, c, [("a", "b")]), noise_correction=True),
+            "in a metric of an arrow: 16 blocks of 3 x 3",
+        ),
+        (lambda p, c: ib.metrics.arrow(p, c, [("a", "s")]), "must have one leading axis"),
+        (lambda p, c: ib.metrics.arrow(two_at_once(), {"w": np.zeros(5)}, []), "one of the two is missing"),
     ],
-    ids=["name", "axes", "two rows", "block", "curvature", "rank", "low rank", "per row"],
+    ids=["name", "axes", "two rows", "block", "curvature", "rank", "low rank", "per row", "arrow", "row", "global"],
 )
 def test_what_it_cannot_do_is_refused(call, message):
     posterior, center = groups()

@@ -101,8 +101,8 @@ class Arrow:
 
     def __repr__(self) -> str:
         *tables, last = (np.shape(factor) for factor in self.factors)
-        blocks = ", ".join(f"{rows:,} of {width} x {width}" for rows, width, _ in tables)
-        return f"arrow metric: blocks {blocks}, each coupled to {last[1]:,} others"
+        blocks = " and ".join(f"{rows:,} blocks of {width} x {width}" for rows, width, _ in tables)
+        return f"metric of an arrow: {blocks}, coupled to {last[1]:,} numbers"
 
 
 def arrow(
@@ -131,8 +131,8 @@ def arrow(
         An `Arrow` metric.
 
     Raises:
-        ValueError: a name is unknown, groups of a table act on each other, nothing is global, or the Hessian is not positive definite at
-            `center`.
+        ValueError: a name is unknown, groups of a table act on each other, there is no table or nothing global, or the Hessian is not
+            positive definite at `center`.
 
     Example:
         >>> group = np.repeat(np.arange(20), 5)
@@ -143,7 +143,7 @@ def arrow(
         >>> posterior = ib.Posterior(priors, log_likelihood, {"group": group, "y": y})
         >>> metric = ib.metrics.arrow(posterior, {"mean": 0.0, "effect": np.zeros(20)}, ["effect"])
         >>> metric
-        arrow metric: blocks 20 of 1 x 1, each coupled to 1 others
+        metric of an arrow: 20 blocks of 1 x 1, coupled to 1 numbers
         >>> kernel = ib.leimkuhler_matthews(posterior, metric=metric)
     """
     reference = Reference(posterior, Space.of(posterior.supports, transforms), center)
@@ -176,9 +176,9 @@ def arrow_from_draws(
 
     Example:
         >>> posterior = ib.Posterior({"a": dist.Normal(0.0, 1.0).expand([6]), "b": dist.Gamma(2.0, 1.0)})
-        >>> draws = ib.sample(ib.sgld(posterior), 0.2, 600, burn_in=100, num_chains=2, progress=False)
+        >>> draws = ib.sample(ib.sgld(posterior), 0.2, 4_500, burn_in=500, num_chains=4, progress=False)
         >>> ib.metrics.arrow_from_draws(posterior, draws.phi, ["a"])
-        arrow metric: blocks 6 of 1 x 1, each coupled to 1 others
+        metric of an arrow: 6 blocks of 1 x 1, coupled to 1 numbers
     """
     space = Space.of(posterior.supports, transforms)
     leaves, treedef = jax.tree.flatten(draws)
@@ -199,9 +199,9 @@ def _times(blocks: Any, rows: jax.Array) -> jax.Array:
 
 def _parts(phi: PyTree, tables: Sequence[str | tuple[str, ...]]) -> tuple[Part, ...]:
     parts = parts_of(phi, tables)
-    if not parts or len(parts) == len([tables] if isinstance(tables, str) else tables):
+    if not tables or len(parts) == len([tables] if isinstance(tables, str) else tables):
         raise ValueError(
-            "An arrow has something global beside its tables, and all variables are named as tables. Take ib.metrics.per_row(...)."
+            "An arrow has tables and something global beside them; here one of the two is missing. Take ib.metrics.per_row(...)."
         )
     return parts
 
