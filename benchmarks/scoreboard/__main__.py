@@ -1,7 +1,7 @@
 """The scoreboard: total error against time, on public tall data, beside what people would use instead.
 
     pip install -e . -r benchmarks/scoreboard/requirements.txt
-    python -m benchmarks.scoreboard references [--only customers]
+    python -m benchmarks.scoreboard references [--only customers] [--seconds 3600] [--at-once 12] [--every 20]
     python -m benchmarks.scoreboard race [--only customers] [--contestants infer nutpie] [--seeds 5] [--seconds 600]
     python -m benchmarks.scoreboard table
 
@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +30,59 @@ from benchmarks.scoreboard.score import TOLERANCES, time_to
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "out" / "scoreboard" / "tables"
 RACES = ROOT / "out" / "scoreboard" / "races.jsonl"
+JUDGING = 1.25  # of a reference's time: its last look may take the rest
 GRACE = 1.5  # a process that has not looked up by then is stopped
 
 
-def race(problem: str, name: str, options: dict[str, Any], seed: int, seconds: float) -> dict[str, Any]:
-    """One process: its looks, and why it ended if it failed."""
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.scoreboard.worker"]
-    command += [problem, name, json.dumps(options), str(seed), str(seconds), str(TABLES)]
+def make_references(problems: list[str], file: Path, stored: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """A process each, so many side by side; the file is written as each of them ends."""
+    seconds = arguments.seconds or 3_600
+
+    def run(problem: str) -> tuple[str, str, str]:
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.scoreboard.references"]
+        command += [problem, str(seconds), str(arguments.tables), str(arguments.every)]
+        out, problems, _ = ended(command, JUDGING * seconds)
+        return problem, out, problems
+
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        for done in as_completed([pool.submit(run, problem) for problem in problems]):
+            problem, out, problems_of = done.result()
+            if not out:
+                print(f"{problem}: {problems_of.strip()[-300:]}", flush=True)
+                continue
+            stored[problem] = json.loads(out.splitlines()[-1])
+            file.write_text(json.dumps(stored) + "\n", encoding="utf-8")
+            said = ("r_hat", "ess", "tail_ess", "draws", "seconds")
+            print(problem, {name: stored[problem][name] for name in said}, flush=True)
+
+
+def ended(command: list[str], seconds: float, **environment: str) -> tuple[str, str, int]:
+    """What a process printed, what it complained of, and its status; it is stopped when the time is over."""
     process = subprocess.Popen(
         command,
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        env=os.environ | environment,
     )
     try:
-        out, problems = process.communicate(timeout=GRACE * seconds)
+        out, problems = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         out, problems = process.communicate()
-        problems = problems + f"\nstopped after {GRACE * seconds:.0f} seconds"
+        problems += f"\nstopped after {seconds:.0f} seconds"
+    return out, problems, process.returncode
+
+
+def race(problem: str, name: str, options: dict[str, Any], seed: int, seconds: float) -> dict[str, Any]:
+    """One process: its looks, and why it ended if it failed."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.scoreboard.worker"]
+    command += [problem, name, json.dumps(options), str(seed), str(seconds), str(TABLES)]
+    out, problems, status = ended(command, GRACE * seconds, JAX_PLATFORMS="cpu")
     line: dict[str, Any] = {"problem": problem, "contestant": name, "options": options, "seed": seed}
     line["looks"] = [json.loads(look) for look in out.splitlines()]
-    if process.returncode:
+    if status:
         line["failed"] = problems.strip().splitlines()[-1][:300]
     return line
 
@@ -94,21 +124,18 @@ def main() -> None:
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, help="of a run; 600 for races, 3,600 for references")
-    parser.add_argument("--out", type=Path, default=RACES)
+    parser.add_argument("--at-once", type=int, default=1, help="references side by side")
+    parser.add_argument("--every", type=int, default=1, help="of references: every so manyth row alone, to try it")
+    parser.add_argument("--tables", type=Path, default=TABLES)
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     if arguments.what == "references":
-        stored = json.loads(made.FILE.read_text(encoding="utf-8")) if made.FILE.exists() else {}
-        for problem in arguments.only:
-            if stored.get(problem, {}).get("r_hat", np.inf) >= made.LARGEST_R_HAT:
-                stored[problem] = made.make(problem, TABLES, arguments.seconds or 3_600)
-                made.FILE.write_text(json.dumps(stored) + "\n", encoding="utf-8")
-                entry = stored[problem]
-                print(
-                    f"{problem}: R-hat {entry['r_hat']:.4f}, ESS {entry['ess']:.0f}, {entry['seconds']:.0f} s",
-                    flush=True,
-                )
+        file = arguments.out or made.FILE
+        stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        missing = [problem for problem in arguments.only if not made.converged(stored.get(problem, {}))]
+        make_references(missing, file, stored, arguments)
         return
-    lines = Lines(arguments.out)
+    lines = Lines(arguments.out or RACES)
     if arguments.what == "race":
         known = made.references()
         for seed in range(arguments.seeds):
