@@ -1,7 +1,7 @@
 """The scoreboard: total error against time, on public tall data, beside what people would use instead.
 
     pip install -e . -r benchmarks/scoreboard/requirements.txt
-    python -m benchmarks.scoreboard references [--only customers] [--seconds 3600] [--at-once 12] [--every 20]
+    python -m benchmarks.scoreboard references [--only customers] [--seconds 600] [--at-once 2]
     python -m benchmarks.scoreboard race [--only customers] [--contestants infer nutpie] [--seeds 5] [--seconds 600]
     python -m benchmarks.scoreboard table
 
@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -25,23 +23,22 @@ from benchmarks.infer.judge import Lines, table
 from benchmarks.scoreboard import references as made
 from benchmarks.scoreboard.contestants import CONTESTANTS
 from benchmarks.scoreboard.models import MODELS
+from benchmarks.scoreboard.races import ROOT, ended, jobs, merged, race_all
 from benchmarks.scoreboard.score import TOLERANCES, time_to
 
-ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "out" / "scoreboard" / "tables"
 RACES = ROOT / "out" / "scoreboard" / "races.jsonl"
-JUDGING = 1.25  # of a reference's time: its last look may take the rest
-GRACE = 1.5  # a process that has not looked up by then is stopped
 
 
 def make_references(problems: list[str], file: Path, stored: dict[str, Any], arguments: argparse.Namespace) -> None:
     """A process each, so many side by side; the file is written as each of them ends."""
-    seconds = arguments.seconds or 3_600
+    seconds = arguments.seconds or 600
 
     def run(problem: str) -> tuple[str, str, str]:
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.scoreboard.references"]
         command += [problem, str(seconds), str(arguments.tables), str(arguments.every)]
-        out, problems, _ = ended(command, JUDGING * seconds)
+        command += [str(arguments.drawn)] if arguments.drawn else []
+        out, problems, _ = ended(command, np.inf)
         return problem, out, problems
 
     with ThreadPoolExecutor(arguments.at_once) as pool:
@@ -52,46 +49,7 @@ def make_references(problems: list[str], file: Path, stored: dict[str, Any], arg
                 continue
             stored[problem] = json.loads(out.splitlines()[-1])
             file.write_text(json.dumps(stored) + "\n", encoding="utf-8")
-            said = ("r_hat", "ess", "tail_ess", "draws", "seconds")
-            print(problem, {name: stored[problem][name] for name in said}, flush=True)
-
-
-def ended(command: list[str], seconds: float, **environment: str) -> tuple[str, str, int]:
-    """What a process printed, what it complained of, and its status; it is stopped when the time is over."""
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
-    try:
-        out, problems = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, problems = process.communicate()
-        problems += f"\nstopped after {seconds:.0f} seconds"
-    return out, problems, process.returncode
-
-
-def race(problem: str, name: str, options: dict[str, Any], seed: int, seconds: float) -> dict[str, Any]:
-    """One process: its looks, and why it ended if it failed."""
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.scoreboard.worker"]
-    command += [problem, name, json.dumps(options), str(seed), str(seconds), str(TABLES)]
-    out, problems, status = ended(command, GRACE * seconds, JAX_PLATFORMS="cpu")
-    line: dict[str, Any] = {"problem": problem, "contestant": name, "options": options, "seed": seed}
-    line["looks"] = [json.loads(look) for look in out.splitlines()]
-    if status:
-        line["failed"] = problems.strip().splitlines()[-1][:300]
-    return line
-
-
-def merged(lines: list[dict[str, Any]], helped: bool) -> list[dict[str, Any]]:
-    """The looks of a contestant with one seed: those of its rungs one after the other, or of the one that ended best."""
-    if helped:
-        return min((line["looks"] for line in lines), key=lambda looks: looks[-1]["total"] if looks else np.inf)
-    return sorted((look for line in lines for look in line["looks"]), key=lambda look: look["seconds"])
+            print(problem, {name: x for name, x in stored[problem].items() if name != "margins"}, flush=True)
 
 
 def summary(lines: Lines) -> str:
@@ -122,9 +80,14 @@ def main() -> None:
     parser.add_argument("what", choices=("references", "race", "table"))
     parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
+    parser.add_argument("--rungs", type=int, help="of each contestant, from its first; all where left out")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, help="of a run; 600 for races, 3,600 for references")
-    parser.add_argument("--at-once", type=int, default=1, help="references side by side")
+    parser.add_argument("--seconds", type=float, help="of a run, and of NUTS of a reference; 600 where left out")
+    parser.add_argument("--drawn", type=Path, help="of references: what NUTS said elsewhere")
+    parser.add_argument("--at-once", type=int, default=1, help="side by side; races on two cores each")
+    parser.add_argument("--over", type=float, default=np.inf, help="seconds after which no race goes on")
+    parser.add_argument("--warm", action="store_true", help="races with JAX's compilation cache filled")
+    parser.add_argument("--platform", default="cpu", help="of JAX, in races")
     parser.add_argument("--every", type=int, default=1, help="of references: every so manyth row alone, to try it")
     parser.add_argument("--tables", type=Path, default=TABLES)
     parser.add_argument("--out", type=Path)
@@ -138,14 +101,23 @@ def main() -> None:
     lines = Lines(arguments.out or RACES)
     if arguments.what == "race":
         known = made.references()
-        for seed in range(arguments.seeds):
-            for problem in (problem for problem in arguments.only if problem in known):
-                for name in arguments.contestants:
-                    for options in CONTESTANTS[name].rungs:
-                        key = {"problem": problem, "contestant": name, "options": options, "seed": seed}
-                        if not lines.has(**key):
-                            line = lines.add(race(problem, name, options, seed, arguments.seconds or 600))
-                            print(_said(line), flush=True)
+        todo = jobs(
+            [problem for problem in arguments.only if problem in known],
+            arguments.contestants,
+            range(arguments.seeds),
+            arguments.rungs,
+            arguments.warm,
+        )
+        for line in race_all(
+            todo,
+            lines,
+            arguments.tables,
+            arguments.seconds or 600,
+            arguments.at_once,
+            arguments.over,
+            arguments.platform,
+        ):
+            print(_said(line), flush=True)
     print(summary(lines))
 
 

@@ -18,11 +18,18 @@ Named = dict[str, np.ndarray]
 
 
 class Answer(NamedTuple):
-    """Margins of every variable (mean, sd, three quantiles on the last axis), and the errors that are stated of means and sds, if any."""
+    """Margins of every variable (mean, sd, three quantiles on the last axis).
+
+    Attributes:
+        stated: errors of means and sds that a method states, if any.
+        certified: whether it says that it is right.
+        notes: what else it says, for the file of results.
+    """
 
     margins: Named
     stated: dict[str, Named] | None = None
     certified: bool | None = None
+    notes: dict[str, Any] | None = None
 
 
 Look = Iterator[Answer]

@@ -17,7 +17,9 @@ TOLERANCES = (0.1, 0.05, 0.02)
 def errors(
     margins: Mapping[str, np.ndarray], truth: Truth, stated: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
-    """The largest errors of a mean, a log sd and a quantile; and, where errors are stated, the shares within twice of them.
+    """The largest errors of a mean, a log sd and a quantile.
+
+    Where errors are stated, also the shares of means and sds within twice of them, and the most times that one is beyond its own.
 
     Args:
         margins: of every variable of the truth: mean, sd and quantiles on the last axis.
@@ -39,9 +41,13 @@ def errors(
         for kind, values in own.items():
             off[kind].append(np.where(np.isfinite(values), values, np.inf)[free].ravel())
         for kind, errors_of in (stated or {}).items():
-            within[kind].append((own[kind] <= 2 * np.asarray(errors_of[name], float))[free].ravel())
+            within[kind].append((own[kind] / np.asarray(errors_of[name], float))[free].ravel())
     largest = {kind: float(np.concatenate(parts).max()) for kind, parts in off.items()}
-    covered = {f"{kind}s within": float(np.concatenate(parts).mean()) for kind, parts in within.items() if parts}
+    covered = {}
+    for kind, parts in within.items():
+        if parts:
+            times = np.concatenate(parts)
+            covered |= {f"{kind}s within": float((times <= 2).mean()), f"{kind} times stated": float(times.max())}
     return {**largest, "total": max(largest.values()), **covered}
 
 

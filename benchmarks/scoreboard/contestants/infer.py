@@ -19,7 +19,14 @@ def infer(model: Any, data: Any, seed: int, *, error: float, method: str) -> Loo
         name: _stacked(certificate.mean[name], certificate.sd[name], certificate.quantiles[name])
         for name in certificate.mean
     }
-    yield Answer(margins, {"mean": certificate.mean_error, "sd": certificate.sd_error}, certificate.ok)
+    notes = {
+        "reached": float(certificate.reached),
+        "reasons": [str(reason) for reason in certificate.reasons],
+        "method": certificate.method,
+        "costs": str(certificate.costs),
+        "choices": str(certificate.choices),
+    }
+    yield Answer(margins, {"mean": certificate.mean_error, "sd": certificate.sd_error}, certificate.ok, notes)
 
 
 def _stacked(mean: Any, sd: Any, quantiles: Any) -> Any:
