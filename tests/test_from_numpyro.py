@@ -677,3 +677,41 @@ def test_a_flat_prior_counts_nothing_and_starts_in_the_middle_of_its_support():
     expected = np.sum(-0.5 * (Y - 3.0) ** 2 + 0.5 * Y**2)
     got = posterior.log_density(shifted) - posterior.log_density({"flat": jnp.asarray(0.0)})
     np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
+def test_data_that_a_prior_does_not_read_are_no_constants_of_a_run():
+    """A loop keeps what it captures: of a million rows the compiler had minutes to spend on them."""
+
+    def model(x, y):
+        weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Normal(x @ weights, 1.0), obs=y)
+
+    many = 40
+    x, y = np.tile(X, (many, 1)), np.tile(Y, many)
+    posterior = ib.from_numpyro(model, x, y)
+    before = jax.config.jax_captured_constants_warn_bytes
+    jax.config.update("jax_captured_constants_warn_bytes", x.nbytes)
+    try:  # a warning is an error
+        ib.sample(ib.sgld(posterior), 1e-4, 4, batch_size=5, seed=0, progress=False)
+    finally:
+        jax.config.update("jax_captured_constants_warn_bytes", before)
+
+
+def _as_wide_as_the_data(x, y):
+    weight = numpyro.sample("weight", dist.Normal(0.0, x.std()))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("y", dist.Normal(x[:, 0] * weight, 1.0), obs=y)
+
+
+def _as_wide_as_they_are_many(x, y):
+    weight = numpyro.sample("weight", dist.Normal(0.0, 1 / len(y)))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("y", dist.Normal(x[:, 0] * weight, 1.0), obs=y)
+
+
+@pytest.mark.parametrize(("model", "scale"), [(_as_wide_as_the_data, X.std()), (_as_wide_as_they_are_many, 1 / N)])
+def test_a_prior_that_reads_the_data_reads_all_of_them(model, scale):
+    posterior = ib.from_numpyro(model, X, Y)
+    want = jax.scipy.stats.norm.logpdf(0.7, 0.0, scale)
+    np.testing.assert_allclose(jax.jit(posterior.log_prior)({"weight": jnp.asarray(0.7)}), want, rtol=1e-5)

@@ -22,7 +22,16 @@ from inbounds.frontends._numpyro_model import Site, Slices, base_of
 if TYPE_CHECKING:
     from inbounds.frontends.numpyro import NumPyroPosterior
 
-__all__ = ["NoSlices", "Part", "adds_up", "candidates", "check_rows_used", "of_single_rows", "parts_of"]
+__all__ = [
+    "NoSlices",
+    "Part",
+    "adds_up",
+    "candidates",
+    "check_rows_used",
+    "computed_from",
+    "of_single_rows",
+    "parts_of",
+]
 
 CLOSE = 1e-4  # two numbers are one where they differ by less than this share of the largest
 COPIED = 5e-7  # and two observations, which are copied
@@ -154,15 +163,21 @@ def close(one: np.ndarray, other: np.ndarray, part: str) -> bool:
 
 def _depends_on(parts: Callable[..., Any], rows: Any) -> dict[tuple[str, str], bool]:
     """Whether each part is computed from the rows at all."""
-    traced = jax.make_jaxpr(lambda rows: {key: part.values for key, part in parts(rows).items()})
-    closed, shapes = traced(rows), jax.eval_shape(lambda rows: {key: p.values for key, p in parts(rows).items()}, rows)
-    tainted = set(closed.jaxpr.invars)
+    result: dict[tuple[str, str], bool] = computed_from(
+        lambda rows: {key: part.values for key, part in parts(rows).items()}, rows
+    )
+    return result
+
+
+def computed_from(function: Callable[..., Any], first: Any, *others: Any) -> Any:
+    """Whether each output of a function is computed from the values of its first argument: a tree like the output."""
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(first, *others)
+    tainted = set(closed.jaxpr.invars[: len(jax.tree.leaves(first))])
     for equation in closed.jaxpr.eqns:
         if any(not hasattr(variable, "val") and variable in tainted for variable in equation.invars):
             tainted.update(equation.outvars)
     flags = [not hasattr(variable, "val") and variable in tainted for variable in closed.jaxpr.outvars]
-    result: dict[tuple[str, str], bool] = jax.tree.unflatten(jax.tree.structure(shapes), flags)
-    return result
+    return jax.tree.unflatten(jax.tree.structure(shapes), flags)
 
 
 def _check_reversed(

@@ -42,7 +42,14 @@ from inbounds.frontends._numpyro_model import (
     is_observed,
     layout_of,
 )
-from inbounds.frontends._numpyro_rows import NoSlices, adds_up, candidates, check_rows_used, of_single_rows
+from inbounds.frontends._numpyro_rows import (
+    NoSlices,
+    adds_up,
+    candidates,
+    check_rows_used,
+    computed_from,
+    of_single_rows,
+)
 from inbounds.posterior import Posterior, middle_of_draws
 from inbounds.trees import PyTree
 
@@ -343,9 +350,13 @@ class NumPyroPosterior(Posterior):
 
     def _outside(self, theta: PyTree, rows: dict[str, jax.Array] | None = None) -> jax.Array:
         """Log density of the sites outside the data plates."""
-        trace = self.trace(theta, self._no_rows() if rows is None else rows)
+        if rows is None:
+            return self._without_data("density")._outside_on(self._no_rows(), theta)
+        return self._outside_on(rows, theta)
+
+    def _outside_on(self, rows: Any, theta: PyTree) -> jax.Array:
         total = jnp.zeros(())
-        for site in trace.values():
+        for site in self.trace(theta, rows).values():
             if site["type"] == "sample" and not self.frames(site):
                 scale = 1.0 if site["scale"] is None else site["scale"]
                 total = total + jnp.sum(scale * site["fn"].log_prob(site["value"]))
@@ -383,12 +394,39 @@ class NumPyroPosterior(Posterior):
             return None
         return {plate.name: jnp.zeros((1,), int) for plate in self.layout.plates}
 
+    def _without_data(self, part: str) -> NumPyroPosterior:
+        """The same with zeros in the place of its arrays, while a program is traced, where only their shapes matter to a part.
+
+        What a loop over steps captures is a constant of its program, also where nothing reads it, and compilers are slow with large ones.
+        """
+        if self._reads_arrays[part]:
+            return self
+        return self.called_with({name: jnp.zeros(x.shape, x.dtype) for name, x in self.called.arrays().items()})
+
+    @cached_property
+    def _reads_arrays(self) -> dict[str, bool]:
+        """Whether densities outside the data plates, and draws of the prior, are computed from the values of the model's arrays."""
+
+        def parts(arrays: dict[str, Any], theta: PyTree, key: jax.Array) -> dict[str, Any]:
+            held = self.called_with(arrays)
+            return {"density": held._outside_on(self._no_rows(), theta), "draw": held._drawn(key)}
+
+        key = jax.random.key(0)
+        try:
+            reads = computed_from(parts, self.called.arrays(), jax.eval_shape(self._drawn, key), key)
+        except Exception:  # such as a model that needs the numbers while it is traced
+            return {"density": True, "draw": True}
+        return {part: any(jax.tree.leaves(flags)) for part, flags in reads.items()}
+
     def _all_rows(self) -> Any:
         if self.slices is not None:
             return None
         return {plate.name: jnp.arange(plate.size) for plate in self.layout.plates}
 
     def _draw(self, key: jax.Array) -> PyTree:
+        return self._without_data("draw")._drawn(key)
+
+    def _drawn(self, key: jax.Array) -> PyTree:
         trace, _ = self.called.trace(partial(handlers.seed, rng_seed=key), self._no_rows(), self.slices)
         return {name: site["value"] for name, site in trace.items() if name in self.supports}
 
