@@ -3,6 +3,7 @@
     python -m benchmarks.hierarchies                       # the table against NUTS: an hour on two cores
     python -m benchmarks.hierarchies slopes                # one row of it
     python -m benchmarks.hierarchies --groups 1000000      # time and memory at ten rows per group
+    python -m benchmarks.hierarchies --many 10000          # that many groups of ten rows beside NUTS: best on a GPU
 
 Results go to `benchmarks/results/hierarchies.json`, row by row.
 """
@@ -23,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, NUTS
 
 import inbounds as ib
@@ -231,6 +233,52 @@ def at_scale(groups: int) -> dict[str, Any]:
     return row
 
 
+def many_beside_nuts(groups: int) -> dict[str, Any]:
+    """Means and sds of the globals, and of the effects of 1,000 groups, beside NUTS on all variables of the same groups of ten rows."""
+    args = data(groups, 10, 0.5)
+    began = time.perf_counter()
+    draws = ib.infer(centred, *args, progress=False)
+    took = time.perf_counter() - began
+    asked = np.sort(np.random.default_rng(0).choice(groups, ASKED, replace=False))
+    effects = ib.hierarchies.effects(draws, asked)["effect"].reshape(-1, ASKED)
+    reference, seconds = nuts(non_centred, args)
+    theirs = reference["effect"][:, asked]
+    row: dict[str, Any] = {"groups": groups, "rows": 10 * groups, "certified": draws.certificate.ok}
+    row |= {"reasons": draws.certificate.reasons, "seconds": round(took, 1), "seconds of NUTS": round(seconds, 1)}
+    row |= {"draws": len(effects), "draws of NUTS": len(theirs), "device": jax.devices()[0].device_kind}
+    for name in ("mean", "scale", "slope"):
+        mean, sd = reference[name].mean(), reference[name].std()
+        row[name] = {
+            "mean off by, in sds": round(float((draws.certificate.mean[name] - mean) / sd), 4),
+            "sd off by": round(float(draws.certificate.sd[name] / sd - 1), 4),
+            "effective draws of NUTS": round(_effective(reference[name])),
+        }
+    off = (effects.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)
+    wide = effects.std(axis=0) / theirs.std(axis=0) - 1
+    row["effects"] = {
+        "mean off by, in sds": {
+            "root mean square": float(np.sqrt(np.mean(off**2))),
+            "largest": float(np.abs(off).max()),
+        },
+        "sd off by": {
+            "mean": float(wide.mean()),
+            "root mean square": float(np.sqrt(np.mean(wide**2))),
+            "largest": float(np.abs(wide).max()),
+            "share within 5%": float(np.mean(np.abs(wide) < 0.05)),
+        },
+        "effective draws of NUTS, of the median effect": round(
+            float(np.median([_effective(theirs[:, i]) for i in range(50)]))
+        ),
+    }
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def _effective(draws: np.ndarray) -> float:
+    """Effective draws of one number, chain after chain."""
+    return float(effective_sample_size(draws.reshape(CHAINS, -1)))
+
+
 def _effects_of(groups: int) -> np.ndarray:
     """The standard effects that `data` drew."""
     generator = np.random.default_rng(0)
@@ -242,10 +290,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", choices=[[], *CASES], help="rows of the table; all without any")
     parser.add_argument("--groups", type=int, help="so many groups of ten rows")
+    parser.add_argument("--many", type=int, help="so many groups of ten rows beside NUTS")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ib.UntrustworthyWarning)
     if options.groups:
         record("at scale", "groups", options.groups, [at_scale(options.groups)])
+        return
+    if options.many:
+        record("many beside NUTS", "groups", options.many, [many_beside_nuts(options.many)])
         return
     for name in options.cases or CASES:
         record("against NUTS", "case", name, against_nuts(name))
