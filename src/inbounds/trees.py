@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 __all__ = [
     "PyTree",
@@ -20,6 +21,7 @@ __all__ = [
     "ravel",
     "rows",
     "size",
+    "some_draws",
     "spread",
     "variable_name",
 ]
@@ -114,3 +116,15 @@ def all_finite(tree: PyTree) -> jax.Array:
     """Whether every number of a tree is finite."""
     flags = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return jnp.all(jnp.stack(flags))
+
+
+def some_draws(tree: PyTree, most: int) -> PyTree:
+    """So many draws at most of arrays with the axes (chain, draw, ...), from the first to the last, chains in turn; leading axis = draw."""
+
+    def some(leaf: Any) -> np.ndarray:
+        chains, draws = leaf.shape[:2]
+        number = np.linspace(0, chains * draws - 1, min(most, chains * draws)).astype(int)
+        picked: np.ndarray = np.asarray(leaf)[number % chains, number // chains]
+        return picked
+
+    return jax.tree.map(some, tree)

@@ -116,15 +116,6 @@ def test_running_statistics_alone_are_not_judged():
     assert sections(draws) == ["not-judged"]
 
 
-def test_a_large_run_is_judged_by_some_of_its_numbers(monkeypatch):
-    monkeypatch.setattr("inbounds.sampling.draws.QUICK_NUMBERS", 20_000)
-    posterior = ib.Posterior({"x": dist.Normal(0.0, 1.0).expand([100, 5])})
-    with pytest.warns(ib.UntrustworthyWarning, match=r"'x\[\d+, \d\]'"):
-        draws = ib.sample(ib.sgld(posterior), 1e-3, 400, num_chains=2, progress=False)
-    assert draws._convergence == {}, "nothing was computed of all of them"
-    assert any("and as bad for" in note for note in draws.warnings())
-
-
 def test_mass_at_a_bound_is_noted_with_its_share():
     posterior = ib.Posterior({"x": dist.Beta(2.0, 2.0), "y": dist.Normal(0.0, 1.0)})
     draws = ib.sample(ib.sgld(posterior), 0.1, 40, num_chains=2, progress=False)

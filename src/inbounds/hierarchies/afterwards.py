@@ -19,7 +19,7 @@ from inbounds.engine.compiled import Compiled
 from inbounds.hierarchies.layout import Bucket
 from inbounds.hierarchies.marginal import Marginal, as_groups, groups_at
 from inbounds.hierarchies.quadrature import expectations
-from inbounds.trees import PyTree
+from inbounds.trees import PyTree, some_draws
 
 __all__ = ["Grouped", "Moments", "effects", "moments", "of_groups", "predict"]
 
@@ -120,10 +120,7 @@ def moments(draws: Any, *, most_draws: int = MOMENT_DRAWS) -> Moments:
         (3,)
     """
     posterior = _posterior_of(draws)
-    thetas, _ = _flat(draws.theta)
-    total = len(jax.tree.leaves(thetas)[0])
-    some = np.linspace(0, total - 1, min(whole_number("most_draws", most_draws), total)).astype(int)
-    thetas = jax.tree.map(lambda leaf: leaf[some], thetas)
+    thetas = some_draws(draws.theta, whole_number("most_draws", most_draws))
     look = posterior.compiled.of(_moments_of_slice, posterior)
     mean: dict[str, np.ndarray] = {}
     sd: dict[str, np.ndarray] = {}

@@ -20,7 +20,7 @@ from inbounds.inference.setup import Setup
 from inbounds.inference.stopping import LEAST_ESS, Enough
 from inbounds.sampling import Draws
 from inbounds.sampling.summary import labels
-from inbounds.trees import PyTree
+from inbounds.trees import some_draws
 
 __all__ = ["Doubt", "doubts"]
 
@@ -144,7 +144,7 @@ def _stepped_over(draws: Draws, heights: Heights | None, enough: Enough) -> list
     if not 0 < len(center) <= MOST_LOOKED_ELSEWHERE:
         return []
     values = np.linalg.eigvalsh(hessian)
-    numbers = heights.surface.phis_of(_spread_out(draws, MOST_SEEN))
+    numbers = heights.surface.phis_of(some_draws(draws.theta, MOST_SEEN))
     mean, covariance = numbers.mean(axis=0), np.atleast_2d(np.cov(numbers.T))
     log_volume = np.linalg.slogdet(covariance)[1] / 2
     if values[0] <= 0 or log_volume + np.log(values).sum() / 2 < WIDER:
@@ -199,7 +199,7 @@ def _slopes(draws: Draws, setup: Setup, heights: Heights | None) -> list[str]:
             posterior, draws.kernel.space.of_proxy, jax.tree.map(lambda leaf: np.asarray(leaf)[0, -1], draws.theta)
         )
         part = next(iter(surface.parts(0)), None)
-    ends = surface.phis_of(_spread_out(draws, 2 * SEGMENTS))
+    ends = surface.phis_of(some_draws(draws.theta, 2 * SEGMENTS))
     look = partial(surface.look if surface.dimension <= 50 else _without_hessian(surface), part=part)
     wrong = []
     for first, last in zip(ends[:SEGMENTS], ends[SEGMENTS:], strict=True):
@@ -216,15 +216,6 @@ def _slopes(draws: Draws, setup: Setup, heights: Heights | None) -> list[str]:
         "The likelihood jumps (comparisons, rounding, jnp.where on a parameter), "
         "or a part of it is hidden from differentiation. Smooth it, or integrate it out."
     ]
-
-
-def _spread_out(draws: Draws, most: int) -> PyTree:
-    """Theta of so many draws at most, from the first to the last of each chain, chains in turn; leading axis = draw."""
-    total = draws.num_chains * draws.num_draws
-    number = np.linspace(0, total - 1, min(most, total)).astype(int)
-    return jax.tree.map(
-        lambda leaf: np.asarray(leaf)[number % draws.num_chains, number // draws.num_chains], draws.theta
-    )
 
 
 def _without_hessian(surface: Surface) -> Callable[..., Look]:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import numpy as np
 
 from inbounds.posterior import Posterior
 from inbounds.sampling import Draws
-from inbounds.trees import PyTree
+from inbounds.trees import PyTree, some_draws
 
 __all__ = ["error_of_density", "of_its_variables", "without_effects"]
 
@@ -46,8 +45,5 @@ def error_of_density(draws: Draws) -> float:
     """How far means and sds may be off in posterior sds because the density is not exact; 0 where it is."""
     if not draws.num_draws:
         return 0.0
-    flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), draws.theta)
-    count = len(jax.tree.leaves(flat)[0])
-    some = np.linspace(0, count - 1, min(LOOKED_AT, count)).astype(int)
-    found = draws.posterior.density_error(jax.tree.map(lambda leaf: leaf[some], flat))
+    found = draws.posterior.density_error(some_draws(draws.theta, LOOKED_AT))
     return 0.0 if found is None else found if math.isfinite(found) else math.inf

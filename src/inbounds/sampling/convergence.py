@@ -17,9 +17,8 @@ __all__ = ["Convergence", "convergence", "ess_of_means"]
 TAILS = (0.05, 0.95)
 FEWEST = 4  # draws per chain from which halves of chains have a variance
 HIDDEN = 6  # times that what a mean hides is solved for
-BLOCK_NUMBERS = (
-    2**20
-)  # of draws that are looked at together: their copies stay in the cache of the processor, or near it
+FIRST_LAGS = 32  # of an autocorrelation that are looked at first
+BLOCK_NUMBERS = 2**16  # of draws that are looked at together: their copies stay in the cache of the processor
 
 
 class Convergence(NamedTuple):
@@ -69,8 +68,10 @@ def _of_block(draws: np.ndarray) -> Convergence:
     bad = ~np.isfinite(draws).all(axis=(1, 2))
     draws[bad] = 0.0
     halves = _halves(draws)
-    ranked, in_order = _normal_scores(halves)
-    folded, _ = _normal_scores(np.abs(halves - _quantile(in_order, 0.5)))
+    count = halves[0].size
+    by_rank = _of_rank(np.arange(1, count + 1), count)
+    ranked, in_order = _normal_scores(halves, by_rank)
+    folded, _ = _normal_scores(np.abs(halves - _quantile(in_order, 0.5)), by_rank)
     if draws.shape[-1] % 2:  # the halves leave out a draw
         in_order = np.sort(draws.reshape(len(draws), -1), axis=1)
     bulk, *tails = (_effective(x) for x in (ranked, *(_reaches(halves, in_order, q) for q in TAILS)))
@@ -90,29 +91,37 @@ def _halves(draws: np.ndarray) -> np.ndarray:
     return np.concatenate([draws[..., :half], draws[..., -half:]], axis=1)
 
 
-def _normal_scores(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _normal_scores(draws: np.ndarray, by_rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The quantile of a standard normal that belongs to the rank of each draw among all those of its number; and those in order."""
     flat = draws.reshape(len(draws), -1)
-    count = flat.shape[1]
     order = np.argsort(flat, axis=1)
     in_order = np.take_along_axis(flat, order, axis=1)
     scores = np.empty_like(flat)
-    by_twice_the_rank = ndtri((np.arange(2, 2 * count + 1) / 2 - 0.375) / (count + 0.25))  # from rank 1 on
-    np.put_along_axis(scores, order, by_twice_the_rank[_twice_the_rank(in_order) - 2], axis=1)
+    np.put_along_axis(scores, order, _with_ties(in_order, by_rank), axis=1)
     return scores.reshape(draws.shape), in_order
 
 
-def _twice_the_rank(in_order: np.ndarray) -> np.ndarray:
-    """Twice the rank of values in ascending order, axes (number, place); equal ones share the mean of their ranks."""
-    count = in_order.shape[1]
-    place = np.arange(count)
-    tied = in_order[:, 1:] == in_order[:, :-1]
+def _of_rank(rank: np.ndarray, count: int) -> np.ndarray:
+    """Normal scores of ranks from 1 to `count`."""
+    result: np.ndarray = ndtri((rank - 0.375) / (count + 0.25))
+    return result
+
+
+def _with_ties(in_order: np.ndarray, by_rank: np.ndarray) -> np.ndarray:
+    """Scores of values in ascending order, axes (number, place); equal ones share that of the mean of their ranks."""
+    numbers, count = in_order.shape
+    scores = np.broadcast_to(by_rank, in_order.shape)
+    tied = np.zeros((numbers, count + 1), bool)  # to the value before
+    tied[:, 1:-1] = in_order[:, 1:] == in_order[:, :-1]
     if not tied.any():
-        return np.broadcast_to(2 * (place + 1), in_order.shape)
-    edge = np.ones((len(in_order), 1), bool)
-    first = np.maximum.accumulate(np.where(np.hstack([edge, ~tied]), place, 0), axis=1)
-    last = np.minimum.accumulate(np.where(np.hstack([~tied, edge]), place, count)[:, ::-1], axis=1)[:, ::-1]
-    return first + last + 2
+        return scores
+    first = np.flatnonzero(tied[:, 1:] & ~tied[:, :-1])
+    last = np.flatnonzero(tied[:, :-1] & ~tied[:, 1:])
+    lengths = last - first + 1
+    places = np.arange(lengths.sum()) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
+    scores = scores.copy()
+    scores.reshape(-1)[places] = np.repeat(_of_rank((first + last) / 2 % count + 1, count), lengths)
+    return scores
 
 
 def _quantile(in_order: np.ndarray, share: float) -> np.ndarray:
@@ -156,20 +165,16 @@ def _effective(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     within = covariances[:, 0]
 
     between = x.mean(axis=-1).var(axis=-1, ddof=1)
-    observed = _time(1 - (within * length / (length - 1) - covariances.T).T / _positive(within + between), total)
+    above = between - within / (length - 1)
+    observed = _time(covariances, above, np.ones(length), within + between, total)
     # The mean of a short chain hides a part of its variance and of its correlation: as much as chance makes of such means.
     hidden, left = np.zeros_like(within), 1 - np.arange(length) / length
     for _ in range(HIDDEN):
-        expected = _time((covariances + hidden[:, None] * left) / _positive(within + hidden), total)
+        expected = _time(covariances, hidden, left, within + hidden, total)
         share = np.minimum(expected / length, 0.5)
         hidden = within * share / (1 - share)
     constant = np.ptp(x, axis=(1, 2)) < np.finfo(float).resolution
     return np.where(constant, total, total / observed), np.where(constant, total, np.minimum(total / expected, total))
-
-
-def _positive(variances: np.ndarray) -> np.ndarray:
-    """To divide by, axes (number, 1); 1 where a number stands still."""
-    return np.where(variances > 0, variances, 1.0)[:, None]
 
 
 def _autocovariances(x: np.ndarray) -> np.ndarray:
@@ -182,15 +187,33 @@ def _autocovariances(x: np.ndarray) -> np.ndarray:
     return result
 
 
-def _time(correlations: np.ndarray, total: int) -> np.ndarray:
-    """Autocorrelation time by Geyer's initial monotone sequence: sums of pairs until one is negative, each at most the one before."""
-    pairs = max(1, (correlations.shape[1] - 1) // 2)
-    correlations[:, 0] = 1.0
-    even, odd = correlations[:, : 2 * pairs : 2], correlations[:, 1 : 2 * pairs : 2]
-    sums = even + odd
-    last = np.minimum(np.cumprod(sums > 0, axis=1).sum(axis=1), pairs - 1)[:, None]
-    falling = np.minimum.accumulate(sums, axis=1)
-    before = np.sum(np.where(np.arange(pairs) < last, falling, 0.0), axis=1)
-    rest = np.maximum(np.take_along_axis(even, last, axis=1)[:, 0], 0.0)
-    result: np.ndarray = np.maximum(2 * before + rest - 1, 1 / np.log10(total))
+def _time(
+    covariances: np.ndarray, hidden: np.ndarray, shape: np.ndarray, variances: np.ndarray, total: int
+) -> np.ndarray:
+    """Autocorrelation time by Geyer's initial monotone sequence: sums of pairs until one is negative, each at most the one before.
+
+    Correlations are (covariances + hidden * shape) / variances, axes (number, lag). Most come to a negative pair after a few lags, and are
+    not looked at any further.
+    """
+    length = covariances.shape[1]
+    result = np.empty(len(covariances))
+    goes_on, lags = np.arange(len(covariances)), FIRST_LAGS
+    while len(goes_on):
+        lags = min(lags, length)
+        some = slice(None) if len(goes_on) == len(covariances) else goes_on
+        correlations = covariances[some, :lags] + hidden[some, None] * shape[:lags]
+        correlations /= np.where(variances > 0, variances, 1.0)[some, None]  # 1 where a number stands still
+        correlations[:, 0] = 1.0
+        pairs = max(1, (lags - 1) // 2)
+        even = correlations[:, : 2 * pairs : 2]
+        sums = even + correlations[:, 1 : 2 * pairs : 2]
+        is_first = sums <= 0
+        ends = is_first.any(axis=1)
+        last = np.where(ends, is_first.argmax(axis=1), pairs - 1)[:, None]
+        falling = np.minimum.accumulate(sums, axis=1)
+        before = np.sum(np.where(np.arange(pairs) < last, falling, 0.0), axis=1)
+        rest = np.maximum(np.take_along_axis(even, last, axis=1)[:, 0], 0.0)
+        result[goes_on] = np.maximum(2 * before + rest - 1, 1 / np.log10(total))
+        goes_on = goes_on[~ends] if lags < length else goes_on[:0]
+        lags *= 4
     return result

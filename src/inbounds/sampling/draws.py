@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from inbounds.kernels._base import Kernel
 from inbounds.sampling import verdict
 from inbounds.sampling.convergence import Convergence, convergence
 from inbounds.sampling.conversions import each_draw, of_all_draws, theta_of
+from inbounds.sampling.screen import look
 from inbounds.sampling.summary import Summary, labels, summarise
 from inbounds.sampling.to_arviz import array_names, data_tree
 from inbounds.space import is_constraint
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Draws", "next_to"]
 
-QUICK_NUMBERS = 2**19  # of draws that are judged at the end of a run
-QUICK_DRAWS = 2_048  # per chain, where there are more numbers
+MOST_CONVERTED = 2**19  # numbers of all the draws together that are turned into theta at the end of a run
 
 
 @dataclass
@@ -304,7 +304,7 @@ class Draws:
         """The same, with how grave each is.
 
         Args:
-            quick: for the end of a run. Functions of theta are left out, and of many draws some are looked at.
+            quick: for the end of a run. Functions of theta are left out, and of many numbers those are looked at that seem worst.
         """
         if not self.num_draws:
             return [verdict.Note("no-draws", self._why_none(), loud=False)]
@@ -315,21 +315,36 @@ class Draws:
             return of_noise + notes + verdict.of_several_temperatures()
         if notes or self.phi is None:
             return of_noise + self.of_steps + notes
-        numbers = sum(leaf.size for leaf in jax.tree.leaves(self.phi))
-        if quick and numbers > QUICK_NUMBERS:
-            moved = list(_some_numbers(self.phi))
-            looked_at = {name: (some, convergence(x)) for name, some, x in moved}
-        else:
-            moved = [(n, labels(n, x.shape[2:]), x.reshape(*x.shape[:2], -1)) for n, x in _shapes(self.phi)]
-            variables = dict(_shapes(self.theta)) if quick else self.variables()
-            looked_at = {n: (labels(n, x.shape[2:]), self.convergence_of(n, x)) for n, x in variables.items()}
-            notes += self.at_bounds()
-        if self.kernel.one_temperature > 0:  # at 0 a chain comes to rest
-            still = np.concatenate([(x == x[:, :1]).all(axis=1).any(axis=0) for _, _, x in moved])
-            notes += verdict.moves([label for _, some, _ in moved for label in some], still)
-        names = [label for some, _ in looked_at.values() for label in some]
-        found = Convergence(*map(np.concatenate, zip(*(one for _, one in looked_at.values()), strict=True)))
-        return of_noise + self.of_steps + verdict.chains_agree(names, found, self.num_chains, self.num_draws) + notes
+        moves = self.kernel.one_temperature > 0  # at 0 a chain comes to rest
+        found = self._quickly_found(moves) if quick else self._found(moves)
+        return of_noise + self.of_steps + found
+
+    def _found(self, moves: bool) -> list[verdict.Note]:
+        """Notes on all the numbers and their draws."""
+        variables = self.variables()
+        names = [label for name, x in variables.items() for label in labels(name, x.shape[2:])]
+        each = [self.convergence_of(name, x) for name, x in variables.items()]
+        notes = verdict.chains_agree(
+            names, Convergence(*map(np.concatenate, zip(*each, strict=True))), self.num_chains, self.num_draws
+        )
+        notes += self.at_bounds()
+        if moves:
+            moved = _shapes(self.phi)
+            still = [_stand_still(np.asarray(x).reshape(*x.shape[:2], -1)) for _, x in moved]
+            notes += verdict.moves([n for name, x in moved for n in labels(name, x.shape[2:])], np.concatenate(still))
+        return notes
+
+    def _quickly_found(self, moves: bool) -> list[verdict.Note]:
+        """The same on those that seem worst. Of the proxy: ranks are those of theta where each number has a bound of its own."""
+        is_small = sum(leaf.size for leaf in jax.tree.leaves(self.phi)) <= MOST_CONVERTED
+        looked = look(_shapes(self.theta if is_small else self.phi), self.num_steps)
+        chains, length, _ = looked.draws.shape
+        notes = verdict.chains_agree(looked.names, looked.convergence(), chains, length, looked.numbers)
+        if moves:
+            notes += verdict.moves(looked.names, _stand_still(looked.draws))
+        if notes and not looked.is_all:
+            notes.append(verdict.Note("looked-at", str(looked)))
+        return notes + (self.at_bounds() if is_small else [])
 
     def convergence_of(self, name: str, draws: np.ndarray) -> Convergence:
         """ESS and R-hat of every number of a variable, in the order of `labels`; computed once."""
@@ -396,21 +411,10 @@ def _one(theta: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), theta)
 
 
-def _some_numbers(phi: PyTree) -> Iterator[tuple[str, list[str], np.ndarray]]:
-    """(name, labels, draws), of all variables, of numbers and draws that lie evenly among the others.
-
-    Of the proxy: ranks are those of theta where each number has a bound of its own.
-    """
-    leaves = _shapes(phi)
-    for name, leaf in leaves:
-        thin = max(1, leaf.shape[1] // QUICK_DRAWS)
-        kept = np.asarray(leaf[:, ::thin])
-        flat = kept.reshape(*kept.shape[:2], -1)
-        most = max(1, QUICK_NUMBERS // (len(leaves) * kept.shape[0] * kept.shape[1]))
-        places = np.unique(np.linspace(0, flat.shape[2] - 1, min(most, flat.shape[2])).astype(int))
-        indices = np.unravel_index(places, kept.shape[2:]) if kept.ndim > 2 else ()
-        some = [f"{name}[{', '.join(map(str, index))}]" for index in zip(*indices, strict=True)] or [name]
-        yield name, some, flat[:, :, places]
+def _stand_still(draws: np.ndarray) -> np.ndarray:
+    """Whether all draws of a chain are the same, axes (chain, draw, number)."""
+    same: np.ndarray = (draws == draws[:, :1]).all(axis=1).any(axis=0)
+    return same
 
 
 def next_to(theta: np.ndarray, end: np.ndarray, direction: int) -> np.ndarray:

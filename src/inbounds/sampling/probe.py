@@ -101,17 +101,14 @@ def of_steps(program: Program, feed: Any, keys: Keys, draws: Draws, step_size: f
     effort = _effort(program, feed, draws)
     if isinstance(effort, str):
         return [_unknown(effort)]
-    names = [
-        label
-        for path, leaf in jax.tree_util.tree_leaves_with_path(draws.phi)
-        for label in labels(variable_name(path), leaf.shape[2:])
-    ]
     try:
         if effort is SKETCH:
             if too_far := _too_far_out(program, feed, keys, draws):
                 return too_far
             of_noise = _along_the_longest_axes(program, feed, keys, draws, step_size)
             return [*of_noise, _unknown(_too_wide(program.dimension))]
+        leaves = jax.tree_util.tree_leaves_with_path(draws.phi)
+        names = [label for path, leaf in leaves for label in labels(variable_name(path), leaf.shape[2:])]
         linear = linear_part(program.kernel.space, _moving_like(program, draws))
         found = _measure(program, feed, keys, draws, effort, linear)
         if not all(np.isfinite(x).all() for x in found):
@@ -164,7 +161,8 @@ def _too_wide(dimension: int) -> str:
 def _measure(program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effort, linear: Linear | None) -> Local:
     """Gradients at a few draws, and a little to both sides of them along every coordinate, on the same minibatches."""
     points, slopes, gradients = effort
-    phi, spread = _moving(linear, *_some_draws(draws, points))
+    phi = _moving(linear, _some_draws(draws, points))
+    spread = _sds(draws) if linear is None else np.ones(phi.shape[1])
     dimension = phi.shape[1]
     reach = np.maximum(REACH * spread, 1e-3 * np.maximum(np.abs(phi).max(axis=0), 1e-3)).astype(phi.dtype)
     # Jobs, axes (point, minibatch, coordinate, side); then those at the points themselves.
@@ -175,13 +173,14 @@ def _measure(program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effo
     where = np.concatenate([sides.reshape(-1, dimension), phi[at]])
     which, number = np.concatenate([which, at]), np.concatenate([number, on])
     drift, scale = _drifts(program, feed, keys, draws, where, which * gradients + number, which)
+    drift = drift.astype(float)
     ends, here = drift[: -len(at)].reshape(sides.shape), drift[-len(at) :].reshape(points, gradients, dimension)
     width = (sides[..., 0, :] - sides[..., 1, :]).astype(float)
     apart = np.diagonal(width, axis1=2, axis2=3).mean(axis=(0, 1))
     hessian = -((ends[..., 0, :] - ends[..., 1, :]).mean(axis=(0, 1)) / apart[:, None])
     halves = _covariance(here[:, ::2]), _covariance(here[:, 1::2])
     square = np.mean(here**2, axis=(0, 1))
-    return Local((hessian + hessian.T) / 2, _covariance(here), halves, square, scale.mean(axis=0))
+    return Local((hessian + hessian.T) / 2, _covariance(here), halves, square, scale.mean(axis=0, dtype=float))
 
 
 def _covariance(gradients: np.ndarray) -> np.ndarray:
@@ -204,20 +203,26 @@ def _drifts(
     found = look(
         program.kernel.arrays, like, where, numbers, which % draws.num_chains, inner, feed.arrays(0), words, step_size
     )
-    drift, scale = (np.asarray(x, float) for x in found)
+    drift, scale = (np.asarray(x) for x in found)
     return drift, scale
 
 
-def _some_draws(draws: Draws, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Flat proxies of the second half of the run, in turns from all the chains, and the sd of each number."""
+def _some_draws(draws: Draws, points: int) -> np.ndarray:
+    """Flat proxies of the second half of the run, in turns from all the chains."""
     chains = np.arange(points) % draws.num_chains
     places = np.linspace(draws.num_draws - 1, draws.num_draws // 2, points).astype(int)
+    flat = [
+        np.stack([np.ravel(leaf[c, i]) for c, i in zip(chains, places, strict=True)])
+        for leaf in jax.tree.leaves(draws.phi)
+    ]
+    return np.concatenate(flat, axis=1)
+
+
+def _sds(draws: Draws) -> np.ndarray:
+    """Of every number of the proxy."""
     thin = max(1, draws.num_draws // SPREAD_DRAWS)
-    flat, spread = [], []
-    for leaf in jax.tree.leaves(draws.phi):
-        flat.append(np.stack([np.ravel(leaf[c, i]) for c, i in zip(chains, places, strict=True)]))
-        spread.append(np.std(np.asarray(leaf[:, ::thin], float), axis=(0, 1)).ravel())
-    return np.concatenate(flat, axis=1), np.concatenate(spread)
+    some = (np.asarray(leaf[:, ::thin], float) for leaf in jax.tree.leaves(draws.phi))
+    return np.concatenate([np.std(each, axis=(0, 1)).ravel() for each in some])
 
 
 def _moving_like(program: Program, draws: Draws) -> PyTree:
@@ -226,13 +231,13 @@ def _moving_like(program: Program, draws: Draws) -> PyTree:
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), program.kernel.moving(state))
 
 
-def _moving(linear: Linear | None, phi: np.ndarray, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same places, and the sds there, of what the kernel moves."""
+def _moving(linear: Linear | None, phi: np.ndarray) -> np.ndarray:
+    """The same places of what the kernel moves."""
     if linear is None:
-        return phi, spread
+        return phi
     center, factor = linear
-    moved = np.linalg.solve(factor, (phi - center).T).T.astype(phi.dtype)
-    return moved, np.ones_like(spread)
+    moved: np.ndarray = np.linalg.solve(factor, (phi - center).T).T.astype(phi.dtype)
+    return moved
 
 
 def linear_part(space: Space, z_like: PyTree) -> Linear | None:
@@ -362,14 +367,14 @@ def _along_the_longest_axes(program: Program, feed: Any, keys: Keys, draws: Draw
     kernel = program.kernel
     if "clamped" not in kernel.reports or kernel.options.get("metric") is not None:
         return []  # in a metric that allows correction the noise is diagonal
-    phi, _ = _some_draws(draws, SKETCH.points)
+    phi = _some_draws(draws, SKETCH.points)
     at, on = (x.ravel() for x in np.indices((SKETCH.points, SKETCH.gradients)))
     drift, scale = _drifts(program, feed, keys, draws, phi[at], at * SKETCH.gradients + on, at)
-    gradients = drift.reshape(SKETCH.points, SKETCH.gradients, -1)
+    gradients = drift.astype(float).reshape(SKETCH.points, SKETCH.gradients, -1)
     degrees = SKETCH.points * (SKETCH.gradients - 1)
     rows = (gradients - gradients.mean(axis=1, keepdims=True)).reshape(len(at), -1) / math.sqrt(degrees)
-    root = np.sqrt(scale.mean(axis=0))
-    spread, _ = _some_draws(draws, min(draws.num_chains * draws.num_draws // 2, SPREAD_DRAWS))
+    root = np.sqrt(scale.mean(axis=0, dtype=float))
+    spread = _some_draws(draws, min(draws.num_chains * draws.num_draws // 2, SPREAD_DRAWS))
     apart = (spread - spread.mean(axis=0, dtype=float)) / root
     _, lengths, axes = np.linalg.svd(apart / math.sqrt(len(apart) - 1), full_matrices=False)
     lengths, axes = lengths[:AXES], axes[:AXES]
@@ -429,7 +434,8 @@ def _spread_too_far(
     program: Program, feed: Any, keys: Keys, draws: Draws, names: list[str], linear: Linear | None
 ) -> list[Note]:
     """Where no Gaussian is like the posterior: E[-(phi - mean) G] is the temperature for every law, and more for draws that are too wide."""
-    product = _virials(program, feed, keys, draws, VIRIAL, linear).mean(axis=1)
+    apart, drift = _virials(program, feed, keys, draws, VIRIAL, linear)
+    product = apart * drift.mean(axis=1, dtype=float)
     virial, error = product.mean(axis=0), product.std(axis=0, ddof=1) / math.sqrt(VIRIAL.points)
     far = virial > FAR * MOST_VIRIAL  # there a few draws have most of the mean, and of its error
     wrong = (virial > MOST_VIRIAL) & (virial - 1 > np.where(far, 1.3, 3.0) * error)
@@ -441,36 +447,37 @@ def _spread_too_far(
 def _too_far_out(program: Program, feed: Any, keys: Keys, draws: Draws) -> list[Note]:
     """The same in many dimensions: of each variable as a whole, and of single numbers that lie very far out."""
     like = _moving_like(program, draws)
-    each = _virials(program, feed, keys, draws, WIDE, linear_part(program.kernel.space, like))
-    if not np.isfinite(each).all():
+    apart, drift = _virials(program, feed, keys, draws, WIDE, linear_part(program.kernel.space, like))
+    if not np.isfinite(drift).all():
         return [_unknown("gradients at its draws are not finite")]
     leaves = jax.tree_util.tree_leaves_with_path(like)
-    parts = np.split(each, np.cumsum([leaf.size for _, leaf in leaves])[:-1], axis=2)
-    names = [variable_name(path) for path, _ in leaves]
-    names += [label for path, leaf in leaves for label in labels(variable_name(path), leaf.shape)]
-    each = np.concatenate([np.stack([part.mean(axis=2) for part in parts], axis=2), each], axis=2)
-    whole = np.arange(len(names)) < len(parts)
-    virial, product = each.mean(axis=(0, 1)), each.mean(axis=1)
-    of_draws = product.std(axis=0, ddof=1) / math.sqrt(WIDE.points)
-    of_noise = np.sqrt(np.mean(each.var(axis=1, ddof=1), axis=0) / (WIDE.points * WIDE.gradients))
-    # A variable has many numbers, so that its draws have little chance; of a single number chance makes no more than twice what it should be.
-    wrong = np.where(
-        whole, (virial > MOST_VIRIAL) & (virial - 1 > 4 * of_draws), virial - 2 * MOST_VIRIAL > 6 * of_noise
-    )
-    return [_far_out(names, virial, wrong & (whole | ~wrong[whole].any()))] if wrong.any() else []
+    ends = np.cumsum([leaf.size for _, leaf in leaves])[:-1]
+    parts = zip(np.split(apart, ends, axis=1), np.split(drift, ends, axis=2), strict=True)
+    # A variable has many numbers, so that its draws have little chance;
+    product = np.stack([np.einsum("dn,dgn->d", x, g) / g[0].size for x, g in parts], axis=1)
+    virial, error = product.mean(axis=0), product.std(axis=0, ddof=1) / math.sqrt(WIDE.points)
+    wrong = (virial > MOST_VIRIAL) & (virial - 1 > 4 * error)
+    if wrong.any():
+        return [_far_out([variable_name(path) for path, _ in leaves], virial, wrong)]
+    # of a single number chance makes no more than twice what it should be.
+    virial = np.mean(apart * drift.mean(axis=1), axis=0)
+    of_noise = np.sqrt(np.mean(apart**2 * drift.var(axis=1, ddof=1), axis=0) / (WIDE.points * WIDE.gradients))
+    wrong = virial - 2 * MOST_VIRIAL > 6 * of_noise
+    if not wrong.any():
+        return []
+    names = [label for path, leaf in leaves for label in labels(variable_name(path), leaf.shape)]
+    return [_far_out(names, virial, wrong)]
 
 
 def _virials(
     program: Program, feed: Any, keys: Keys, draws: Draws, effort: Effort, linear: Linear | None
-) -> np.ndarray:
-    """-(phi - mean) G over the temperature, axes (draw, minibatch, number that moves): 1 on average."""
-    phi, _ = _moving(linear, *_some_draws(draws, effort.points))
+) -> tuple[np.ndarray, np.ndarray]:
+    """Two whose product is 1 on average: -(phi - mean) over the temperature, axes (draw, number), and G, axes (draw, minibatch, number)."""
+    phi = _moving(linear, _some_draws(draws, effort.points))
     at, on = (x.ravel() for x in np.indices((effort.points, effort.gradients)))
     drift, _ = _drifts(program, feed, keys, draws, phi[at], at * effort.gradients + on, at)
-    drift = drift.reshape(effort.points, effort.gradients, -1)
-    apart = phi - phi.mean(axis=0, dtype=float)
-    product: np.ndarray = -apart[:, None] * drift / (program.kernel.one_temperature or 1.0)
-    return product
+    apart: np.ndarray = (phi.mean(axis=0, dtype=float) - phi) / (program.kernel.one_temperature or 1.0)
+    return apart, drift.reshape(effort.points, effort.gradients, -1)
 
 
 def _far_out(names: list[str], virial: np.ndarray, wrong: np.ndarray) -> Note:

@@ -14,7 +14,7 @@ from inbounds.display import escape, html_table
 if TYPE_CHECKING:
     from inbounds.sampling.draws import Draws
 
-__all__ = ["Summary", "labels", "summarise"]
+__all__ = ["Summary", "label", "labels", "summarise"]
 
 QUANTILES = (0.05, 0.5, 0.95)
 BLOCK_NUMBERS = 2**22  # of draws that are copied and sorted together
@@ -150,8 +150,8 @@ def _largest(by_name: Any) -> list[tuple[str, str]]:
             found.append((known[place], f"{name}[{', '.join(map(str, place))}]" if place else name))
     if not found:
         return []
-    error, label = max(found, key=lambda one: one[0])
-    return [(label, f"{error:.2g}" if np.isfinite(error) else "not known")]
+    error, worst = max(found, key=lambda one: one[0])
+    return [(worst, f"{error:.2g}" if np.isfinite(error) else "not known")]
 
 
 def labels(name: str, shape: tuple[int, ...]) -> list[str]:
@@ -159,6 +159,11 @@ def labels(name: str, shape: tuple[int, ...]) -> list[str]:
     if not shape:
         return [name]
     return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*shape)]
+
+
+def label(name: str, shape: tuple[int, ...], place: int) -> str:
+    """What one of them is called, counted as in `labels`."""
+    return f"{name}[{', '.join(map(str, np.unravel_index(place, shape)))}]" if shape else name
 
 
 def _wrapped(line: str) -> str:

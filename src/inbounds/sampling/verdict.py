@@ -88,15 +88,25 @@ def of_several_temperatures() -> list[Note]:
     return [Note("not-judged", what, loud=False)]
 
 
-def chains_agree(names: Sequence[str], found: Convergence, chains: int, draws: int) -> list[Note]:
-    """Notes on R-hat, on effective sample sizes and on drift, for all the numbers of a run together."""
+def chains_agree(
+    names: Sequence[str], found: Convergence, chains: int, draws: int, numbers: int | None = None
+) -> list[Note]:
+    """Notes on R-hat, on effective sample sizes and on drift, for all the numbers of a run together.
+
+    Args:
+        names: of the numbers that were looked at.
+        found: for each of them.
+        chains, draws: how many there are of each number, of draws per chain.
+        numbers: of which they seemed worst; None: there are no others.
+    """
     notes: list[Note] = []
     known = np.isfinite(found.ess)
     if not known.any():
         return notes
+    numbers = int(known.sum()) if numbers is None else numbers
     ess = np.where(known, np.fmin(found.ess, found.ess_tail), np.inf)
     r_hat = np.where(known, np.nan_to_num(found.r_hat, nan=1.0, posinf=np.inf), 1.0)
-    bad = r_hat > np.where(ess < LEAST_ESS, R_HAT, r_hat_by_chance(found.ess_within, chains, draws, int(known.sum())))
+    bad = r_hat > np.where(ess < LEAST_ESS, R_HAT, r_hat_by_chance(found.ess_within, chains, draws, numbers))
     if bad.any():
         who = "the chains do not agree" if chains > 1 else "the two halves of the chain do not agree"
         notes.append(
@@ -116,7 +126,7 @@ def chains_agree(names: Sequence[str], found: Convergence, chains: int, draws: i
                 "the doctor allows one, a preconditioner, a control variate).",
             )
         )
-    far = np.where(known, np.abs(found.drift), 0.0) > drift_by_chance(found.ess_within, int(known.sum()))
+    far = np.where(known, np.abs(found.drift), 0.0) > drift_by_chance(found.ess_within, numbers)
     if far.any():
         notes.append(
             Note(
