@@ -170,7 +170,14 @@ class Posterior:
         )
 
     def deterministics(self, theta: PyTree) -> dict[str, jax.Array]:
-        """Named functions of theta that the model declares (NumPyro's `deterministic`). Most models declare none."""
+        """Named functions of theta that the model declares (NumPyro's `deterministic`). Most models declare none.
+
+        Args:
+            theta: one draw.
+
+        Returns:
+            Arrays by name.
+        """
         return {}
 
     def observed(self) -> dict[str, np.ndarray]:
@@ -213,7 +220,14 @@ class Posterior:
         return None
 
     def log_prior(self, theta: PyTree) -> jax.Array:
-        """log p(theta), summed over the variables."""
+        """log p(theta), summed over the variables.
+
+        Args:
+            theta: one point inside the support.
+
+        Returns:
+            A scalar.
+        """
         if self._log_prior is not None:
             return self._log_prior(theta)
         if self.priors is None:
@@ -224,7 +238,18 @@ class Posterior:
         return sum(terms[1:], terms[0])
 
     def log_density(self, theta: PyTree, rows: PyTree = None) -> jax.Array:
-        """log p(theta, data) up to a constant, from all the data or, without bias, from a minibatch of them."""
+        """log p(theta, data) up to a constant, from all the data or, without bias, from a minibatch of them.
+
+        Args:
+            theta: one point inside the support.
+            rows: a minibatch as the likelihood takes it; None: all the data.
+
+        Returns:
+            A scalar. A minibatch's terms are scaled up to all the rows.
+
+        Raises:
+            ValueError: the posterior has a `gradient` alone.
+        """
         if self.gradient is not None:
             raise ValueError("A posterior that gives its `gradient` alone has no density.")
         if self.log_likelihood is None:
@@ -262,7 +287,14 @@ class Posterior:
         return self._data.all_rows() if isinstance(self._data, Source) else self.placed_data
 
     def start(self, key: jax.Array) -> PyTree:
-        """A start inside the support: a draw from the prior pulled towards its middle, or the image of phi = 0."""
+        """A start inside the support: a draw from the prior pulled towards its middle, or the image of phi = 0.
+
+        Args:
+            key: of the random numbers.
+
+        Returns:
+            A tree like theta.
+        """
         if self.priors is None:
             return jax.tree.map(_middle, self.supports, is_leaf=is_constraint)
         leaves, treedef = jax.tree.flatten(self.priors, is_leaf=is_distribution)
@@ -285,7 +317,15 @@ class Posterior:
         return jax.tree.unflatten(treedef, [np.stack(leaf) for leaf in zip(*chains, strict=True)])
 
     def prior_draws(self, key: jax.Array, count: int) -> PyTree:
-        """A few draws of the prior as it is, leading axis = draw; None where no prior is known that could be drawn from."""
+        """A few draws of the prior as it is, leading axis = draw; None where no prior is known that could be drawn from.
+
+        Args:
+            key: of the random numbers.
+            count: how many.
+
+        Returns:
+            A tree like theta with one more axis in front, or None.
+        """
         if self.priors is None:
             return None
         leaves, treedef = jax.tree.flatten(self.priors, is_leaf=is_distribution)

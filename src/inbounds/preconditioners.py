@@ -35,11 +35,31 @@ class Preconditioner(Protocol):
     """What a kernel asks of a preconditioner; `scale` is None for the identity."""
 
     @property
-    def adapt_steps(self) -> int: ...
+    def adapt_steps(self) -> int:
+        """Steps after which the scales stay as they are; 0: they never change."""
 
-    def init(self, phi: PyTree) -> Any: ...
+    def init(self, phi: PyTree) -> Any:
+        """Its state for a chain that starts at `phi`.
 
-    def update(self, state: Any, drift: PyTree, theta: PyTree, step_size: jax.Array) -> tuple[PyTree | None, Any]: ...
+        Args:
+            phi: a tree of unbounded arrays.
+
+        Returns:
+            A tree of arrays, or None.
+        """
+
+    def update(self, state: Any, drift: PyTree, theta: PyTree, step_size: jax.Array) -> tuple[PyTree | None, Any]:
+        """The scales of one step, and the state after it.
+
+        Args:
+            state: the state so far.
+            drift: the gradient of the proxy's log density, a tree like phi.
+            theta: where the chain stands.
+            step_size: of this step.
+
+        Returns:
+            A tree of positive scales like phi, or None for ones; and the state.
+        """
 
 
 @dataclass(frozen=True)
@@ -124,12 +144,14 @@ class RMSprop:
     damping: float = 1e-5
 
     def init(self, phi: PyTree) -> RMSpropState:
+        """No squares yet."""
         zeros = jax.tree.map(jnp.zeros_like, phi)
         return RMSpropState(jnp.zeros((), jnp.int32), zeros, jnp.zeros((), jax.tree.leaves(phi)[0].dtype), zeros)
 
     def update(
         self, state: RMSpropState, drift: PyTree, theta: PyTree, step_size: jax.Array
     ) -> tuple[PyTree, RMSpropState]:
+        """Scales by the smoothed squares of the drift, which are taken in while it adapts."""
         adapting = state.steps < self.adapt_steps
         square = jax.tree.map(
             lambda v, g: jnp.where(adapting, self.decay * v + (1 - self.decay) * jnp.square(g), v), state.square, drift
@@ -149,6 +171,12 @@ class RMSprop:
         """By what factor each scale grew over the second half of the adaptation: far from 1, it was frozen while it moved.
 
         Of one chain, or of many with a leading axis, once they have adapted: `moved(draws.state.preconditioner)`.
+
+        Args:
+            state: of one chain, or of many.
+
+        Returns:
+            Factors, a tree like phi.
         """
 
         def of_one(state: RMSpropState) -> PyTree:

@@ -41,7 +41,14 @@ class Phased(ABC):
 
     @abstractmethod
     def keeps(self, step: Any) -> Any:
-        """Whether the draw of this step, counted from 0, is kept."""
+        """Whether the draw of this step, counted from 0, is kept.
+
+        Args:
+            step: a number or an array, which may be traced.
+
+        Returns:
+            Booleans of the same shape.
+        """
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,13 @@ class Space:
         `transforms` may be None (the default of each support), one name, class or instance, or a tree of these. One alone
         is for every bounded scalar support: the real line and vector supports keep their default. Missing entries of a
         dict take the default.
+
+        Args:
+            supports: a tree of NumPyro's constraints.
+            transforms: what is wanted, as above.
+
+        Returns:
+            The space of the tree.
         """
         chosen = _per_support(supports, transforms)
         picked = [
@@ -101,7 +108,14 @@ class Space:
         )
 
     def with_metric(self, metric: Metric | None) -> Space:
-        """The same space, moved in the coordinates of a metric."""
+        """The same space, moved in the coordinates of a metric.
+
+        Args:
+            metric: one of `ib.metrics`; None: none.
+
+        Returns:
+            The space, whose kernels move z.
+        """
         return self if metric is None else MetricSpace(self.supports, self.transforms, metric)
 
     @property
@@ -110,19 +124,47 @@ class Space:
         return self
 
     def proxy(self, moving: PyTree) -> PyTree:
-        """phi of what a kernel moves."""
+        """phi of what a kernel moves.
+
+        Args:
+            moving: phi, or with a metric z.
+
+        Returns:
+            A tree like theta.
+        """
         return moving
 
     def constrain(self, phi: PyTree) -> PyTree:
-        """theta = f(phi), strictly inside the support for every finite phi."""
+        """theta = f(phi), strictly inside the support for every finite phi.
+
+        Args:
+            phi: a tree of unbounded arrays.
+
+        Returns:
+            A tree of theta.
+        """
         return self._map(lambda t, p: t(p), phi)
 
     def unconstrain(self, theta: PyTree) -> PyTree:
-        """phi = f^{-1}(theta)."""
+        """phi = f^{-1}(theta).
+
+        Args:
+            theta: a tree of points inside the support.
+
+        Returns:
+            A tree of unbounded arrays.
+        """
         return self._map(lambda t, x: t.inv(x), theta)
 
     def evaluation_point(self, phi: PyTree) -> PyTree:
-        """Where the user's density is differentiated: theta, kept a little further from the ends (see `Transform`)."""
+        """Where the user's density is differentiated: theta, kept a little further from the ends (see `Transform`).
+
+        Args:
+            phi: a tree of unbounded arrays.
+
+        Returns:
+            A tree of theta.
+        """
         return self._map(lambda t, p: _apply(t, t.evaluation_point, p), phi)
 
     def pull_back(self, phi: PyTree, theta: PyTree, gradient: PyTree, temperature: float | jax.Array = 1.0) -> PyTree:
@@ -130,6 +172,15 @@ class Space:
 
         `gradient` is that of log pi at `theta = evaluation_point(phi)`. At another temperature than 1 it is only the density that is raised
         to the power 1 / T, not the Jacobian.
+
+        Args:
+            phi: a tree of unbounded arrays.
+            theta: `evaluation_point(phi)`.
+            gradient: of log pi at `theta`, a tree like it.
+            temperature: of the law that is sampled.
+
+        Returns:
+            A tree like phi.
         """
 
         def one(t: Any, p: jax.Array, x: jax.Array, g: jax.Array) -> jax.Array:
@@ -164,6 +215,14 @@ class Space:
         """J(phi)^T of differences of theta-gradients (one more leading axis), for vectors and matrices.
 
         Those of scalars stay as they are: their slope is one number, and `variance_at` takes it where a kernel wants it.
+
+        Args:
+            phi: a tree of unbounded arrays.
+            theta: `evaluation_point(phi)`.
+            differences: a tree like theta with one more axis in front.
+
+        Returns:
+            A tree like phi with one more axis in front.
         """
 
         def one(t: Any, p: jax.Array, x: jax.Array, d: jax.Array) -> jax.Array:
@@ -177,7 +236,15 @@ class Space:
         return self._map(one, phi, theta, differences)
 
     def variance_at(self, phi: PyTree, squares: PyTree) -> PyTree:
-        """Variance of the proxy gradient at phi, from the mean squares of what `pull_back_differences` makes."""
+        """Variance of the proxy gradient at phi, from the mean squares of what `pull_back_differences` makes.
+
+        Args:
+            phi: a tree of unbounded arrays.
+            squares: means of the squares, a tree like phi.
+
+        Returns:
+            A tree like phi.
+        """
 
         def one(t: Any, p: jax.Array, v: jax.Array) -> jax.Array:
             return jnp.square(_apply(t, t.derivative, p)) * v if t.domain.event_dim == 0 else v
@@ -189,6 +256,13 @@ class Space:
 
         It takes the noise of the coordinates of theta for independent (and an entry of a symmetric matrix and its mirror image
         for one). Noise that is estimated is not diagonal in theta; that goes through `pull_back_differences`.
+
+        Args:
+            phi: a tree of unbounded arrays.
+            variance: of the gradient at theta, a tree like theta.
+
+        Returns:
+            A tree like phi.
         """
 
         def one(t: Any, p: jax.Array, v: jax.Array) -> jax.Array:
@@ -199,7 +273,14 @@ class Space:
         return self._map(one, phi, variance)
 
     def log_abs_det_jacobian(self, phi: PyTree) -> jax.Array:
-        """log |det J| of the whole map."""
+        """log |det J| of the whole map.
+
+        Args:
+            phi: a tree of unbounded arrays.
+
+        Returns:
+            A scalar.
+        """
         terms = self._map(lambda t, p: jnp.sum(t.log_abs_det_jacobian(p, t(p))), phi)
         return sum(jax.tree.leaves(terms), jnp.zeros(()))
 
@@ -213,11 +294,25 @@ class Space:
         return [variable_name(path) for path, flag in flags if flag]
 
     def log_gap(self, phi: PyTree) -> PyTree:
-        """log(theta - lower end) of every leaf, right also where theta itself underflows."""
+        """log(theta - lower end) of every leaf, right also where theta itself underflows.
+
+        Args:
+            phi: a tree of unbounded arrays.
+
+        Returns:
+            A tree like theta.
+        """
         return self._map(lambda t, p: t.log_gap(p), phi)
 
     def check(self, theta: PyTree) -> None:
-        """Raise a ValueError that names the variables of `theta` (leading axes allowed) not strictly inside their support."""
+        """Raise a ValueError that names the variables of `theta` (leading axes allowed) not strictly inside their support.
+
+        Args:
+            theta: a tree of arrays.
+
+        Raises:
+            ValueError: some entries are outside, or at an end.
+        """
         problems = []
 
         def one(path: tuple[Any, ...], support: Any, subtree: PyTree) -> None:

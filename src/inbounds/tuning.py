@@ -67,10 +67,26 @@ class LogUniform(NamedTuple):
     high: float
 
     def place(self, value: float) -> float:
-        """Where in the range a value lies, from 0 to 1."""
+        """Where in the range a value lies, from 0 to 1.
+
+        Args:
+            value: a number in the range.
+
+        Returns:
+            A share of the range, on the log scale.
+        """
         return math.log(value / self.low) / math.log(self.high / self.low)
 
     def suggest(self, trial: Any, name: str) -> float:
+        """Ask a trial for a value.
+
+        Args:
+            trial: an Optuna trial.
+            name: of the parameter.
+
+        Returns:
+            The value.
+        """
         return float(trial.suggest_float(name, self.low, self.high, log=True))
 
 
@@ -90,10 +106,26 @@ class Uniform(NamedTuple):
     high: float
 
     def place(self, value: float) -> float:
-        """Where in the range a value lies, from 0 to 1."""
+        """Where in the range a value lies, from 0 to 1.
+
+        Args:
+            value: a number in the range.
+
+        Returns:
+            A share of the range.
+        """
         return (value - self.low) / (self.high - self.low)
 
     def suggest(self, trial: Any, name: str) -> float:
+        """Ask a trial for a value.
+
+        Args:
+            trial: an Optuna trial.
+            name: of the parameter.
+
+        Returns:
+            The value.
+        """
         return float(trial.suggest_float(name, self.low, self.high))
 
 
@@ -113,10 +145,26 @@ class Integer(NamedTuple):
     high: int
 
     def place(self, value: int) -> float:
-        """Where in the range a value lies, from 0 to 1."""
+        """Where in the range a value lies, from 0 to 1.
+
+        Args:
+            value: a number in the range.
+
+        Returns:
+            A share of the range.
+        """
         return (value - self.low) / (self.high - self.low)
 
     def suggest(self, trial: Any, name: str) -> int:
+        """Ask a trial for a value.
+
+        Args:
+            trial: an Optuna trial.
+            name: of the parameter.
+
+        Returns:
+            The value.
+        """
         return int(trial.suggest_int(name, self.low, self.high))
 
 

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 import textwrap
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
@@ -80,10 +81,79 @@ def raises(function):
 def test_a_public_function_says_what_it_takes_returns_and_raises(name):
     function = inspect.unwrap(PUBLIC[name])
     text = inspect.getdoc(function) or ""
-    signature = inspect.signature(function)
-    assert [name for name in signature.parameters if not describes(text, name)] == []
-    assert "Returns:\n" in text or signature.return_annotation in (None, "None")
-    assert "Raises:\n" in text or not raises(function)
+    assert unsaid(function, text) == []
+    assert "Returns:\n" in text or not gives(function)
+
+
+def gives(function):
+    """Whether a function returns anything."""
+    return inspect.signature(function).return_annotation not in (None, "None")
+
+
+def unsaid(function, text):
+    """The parameters that a docstring says nothing about, and "Raises" where it should say that."""
+    missing = [name for name in inspect.signature(function).parameters if not describes(text, name)]
+    return [name for name in missing if name not in ("self", "cls")] + ["Raises"] * (
+        raises(function) and "Raises:\n" not in text
+    )
+
+
+# What the library itself calls, and a user reads about at most: a line is enough.
+INSIDE = {
+    "Draws": {"check_data", "functions_of", "notes", "convergence_of"},
+    "Kernel": {"with_arrays", "in_metric"},
+    "Layout": {"check", "source", "shardings", "put_chains", "put_copies", "make_chains", "over_chains", "everywhere"}
+    | {"on_mesh", "normal_like"},
+    "Posterior": {"holding", "draw_effects", "density_error", "fingerprint", "starts_on_host", "check_likelihood"},
+    "RMSprop": {"init", "update"},
+    "Source": {"words", "key", "feed", "example"},
+    "Space": {"log_density_beyond", "moved_by"},
+    "Elementwise": {"placed"},
+}
+
+
+def members(kind):
+    """What a class has by each public name, inherited or its own, but for names that other libraries gave."""
+    ours = [base for base in kind.__mro__ if base.__module__.startswith("inbounds")]
+    others = {name for base in kind.__mro__ if base not in ours for name in vars(base)}
+    names = [name for name in dir(kind) if not name.startswith("_") and name not in others]
+    return {name: inspect.getattr_static(kind, name) for name in names}
+
+
+def methods(kind):
+    """(name, function, whether a line is enough) of every public method."""
+    inside = {name for base in kind.__mro__ for name in INSIDE.get(base.__name__, ())}
+    functions = {name: getattr(value, "__func__", value) for name, value in members(kind).items()}
+    return [(name, f, name in inside) for name, f in functions.items() if inspect.isfunction(f)]
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(PUBLIC[name])])
+def test_a_public_method_says_what_it_takes_returns_and_raises(name):
+    """One line says what a method without arguments returns. An override may leave all of it to what it overrides."""
+    silent = {}
+    for method, function, inside in methods(PUBLIC[name]):
+        text = inspect.getdoc(getattr(PUBLIC[name], method)) or ""
+        if not text:
+            silent[method] = ["a docstring"]
+        elif not inside and (missing := unsaid(function, text)):
+            silent[method] = missing
+        elif not inside and "Args:\n" in text and "Returns:\n" not in text and gives(function):
+            silent[method] = ["Returns"]
+    assert silent == {}
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(PUBLIC[name])])
+def test_a_public_property_has_a_line(name):
+    kind = PUBLIC[name]
+    properties = [key for key, value in members(kind).items() if isinstance(value, property | cached_property)]
+    assert [key for key in properties if not inspect.getdoc(getattr(kind, key))] == []
+
+
+def test_what_is_inside_is_there():
+    """A name that is gone from a class is gone from the list."""
+    classes = {base.__name__: base for kind in PUBLIC.values() if inspect.isclass(kind) for base in kind.__mro__}
+    for kind, names in INSIDE.items():
+        assert [name for name in names if not hasattr(classes[kind], name)] == []
 
 
 def describes(text, parameter):

@@ -50,10 +50,12 @@ class Ratings:
 
     @property
     def num_users(self) -> int:
+        """How many users there are, with ratings or without."""
         return len(self.user_ids)
 
     @property
     def num_items(self) -> int:
+        """How many items there are, with ratings or without."""
         return len(self.item_ids)
 
     def __len__(self) -> int:
@@ -63,11 +65,29 @@ class Ratings:
         return f"Ratings({len(self):,} of {self.num_users:,} users on {self.num_items:,} items)"
 
     def select(self, rows: np.ndarray) -> Ratings:
-        """Some of the ratings, over the same users and items."""
+        """Some of the ratings, over the same users and items.
+
+        Args:
+            rows: indices or a mask.
+
+        Returns:
+            A table of these rows, with the labels of all.
+        """
         return Ratings(self.user[rows], self.item[rows], self.rating[rows], self.user_ids, self.item_ids)
 
     def split(self, fractions: tuple[float, float, float] = (0.75, 0.125, 0.125), seed: int = 0) -> RatingsSplit:
-        """Shuffle the ratings and cut them, 75 : 12.5 : 12.5 by default; every part keeps all users and items."""
+        """Shuffle the ratings and cut them, 75 : 12.5 : 12.5 by default; every part keeps all users and items.
+
+        Args:
+            fractions: the shares of the training, validation and test part.
+            seed: of the shuffle.
+
+        Returns:
+            The three parts by name: `train`, `validation`, `test`.
+
+        Raises:
+            ValueError: the shares do not sum to 1, or a part would be empty.
+        """
         if len(fractions) != 3 or min(fractions) < 0 or not math.isclose(sum(fractions), 1.0):
             raise ValueError(f"`fractions` must be three shares that sum to 1; got {fractions}.")
         first = round(fractions[0] * len(self))
@@ -87,6 +107,16 @@ class Ratings:
         """The stored entries of a `scipy.sparse` matrix, users by items; a stored zero is a rating of zero.
 
         Empty rows and columns are kept: user 7 is row 7.
+
+        Args:
+            matrix: numbers, users by items.
+            duplicates: what to do with an entry that is stored twice: "error", "mean" or "last".
+
+        Returns:
+            The table of the stored entries.
+
+        Raises:
+            DataError: what is given is no such matrix, or its numbers are no ratings.
         """
         if not scipy.sparse.issparse(matrix) or matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
             raise DataError(f"Expected a scipy.sparse matrix of numbers, users by items; got {matrix!r}.")
@@ -102,7 +132,19 @@ class Ratings:
 
     @classmethod
     def from_columns(cls, user: Any, item: Any, rating: Any, duplicates: str = "error") -> Ratings:
-        """From three columns of equal length; labels may be whole numbers or text."""
+        """From three columns of equal length; labels may be whole numbers or text.
+
+        Args:
+            user, item: labels.
+            rating: numbers that are not negative.
+            duplicates: what to do with a pair that is there twice: "error", "mean" or "last".
+
+        Returns:
+            The table, with the labels as `user_ids` and `item_ids`.
+
+        Raises:
+            DataError: the columns do not fit each other, or hold what is no rating.
+        """
         columns = [np.asarray(column) for column in (user, item, rating)]
         if any(column.ndim != 1 for column in columns) or len({len(column) for column in columns}) != 1:
             raise DataError(

@@ -50,30 +50,57 @@ class Source(ABC):
 
     @property
     def plan_numbers(self) -> int:
+        """About how many numbers the plan of one step holds."""
         return 1_024
 
     @property
     def most_steps(self) -> int | None:
+        """For how many steps minibatches are at hand at once; None: always."""
         return None
 
     @property
     def batches(self) -> int:
+        """Minibatches per epoch; 1 where there are no epochs."""
         return 1
 
     @property
     def cycle(self) -> int:
+        """Draws are good after whole cycles of so many steps alone."""
         return 1
 
     @abstractmethod
     def plan(self, key: jax.Array, steps: jax.Array) -> PyTree:
-        """What the minibatch of each of `steps` (a vector) needs; leading axis = step."""
+        """What the minibatch of each of `steps` (a vector) needs; leading axis = step.
+
+        Args:
+            key: of the chain.
+            steps: numbers of the steps, from 0.
+
+        Returns:
+            Small arrays, for example the indices of rows.
+        """
 
     @abstractmethod
     def fetch(self, arrays: PyTree, plan: PyTree) -> PyTree:
-        """The minibatch of one step, of `prepare`'s arrays and that step's part of the plan."""
+        """The minibatch of one step, of `prepare`'s arrays and that step's part of the plan.
+
+        Args:
+            arrays: what `prepare` returned.
+            plan: one entry of what `plan` returned.
+
+        Returns:
+            What the likelihood takes as its batch.
+        """
 
     def prepare(self, key: jax.Array) -> PyTree:
-        """The arrays that `fetch` reads, on the device."""
+        """The arrays that `fetch` reads, on the device.
+
+        Args:
+            key: of the run.
+
+        Returns:
+            A tree of arrays.
+        """
         return None
 
     def all_rows(self) -> PyTree:
@@ -81,7 +108,14 @@ class Source(ABC):
         return None
 
     def placed(self, data: Callable[[], PyTree]) -> Source:
-        """The same source reading `data()`, the data as arrays on the device, where that serves it: one copy is then enough for all runs."""
+        """The same source reading `data()`, the data as arrays on the device, where that serves it: one copy is then enough for all runs.
+
+        Args:
+            data: makes the arrays, when it is called.
+
+        Returns:
+            A source of the same minibatches.
+        """
         return self
 
     def words(self, num_chains: int, words: np.ndarray) -> Any:
@@ -148,12 +182,38 @@ class RowsOnDisk(ABC):
 
     @abstractmethod
     def source(self, batch_size: int | None, batching: str) -> Source:
-        """The source of a run."""
+        """The source of a run.
+
+        Args:
+            batch_size: rows per minibatch.
+            batching: "epochs" or "replacement".
+
+        Returns:
+            The source.
+
+        Raises:
+            ValueError: `batch_size` or `batching` cannot be had of these files.
+        """
 
     @abstractmethod
     def slices(self, rows: int) -> Iterator[PyTree]:
-        """All the rows once, in the order on disk, `rows` at a time."""
+        """All the rows once, in the order on disk, `rows` at a time.
+
+        Args:
+            rows: how many at a time; the last slice may have fewer.
+
+        Returns:
+            Trees of arrays, one after the other.
+        """
 
     @abstractmethod
     def look(self, rows: int, seed: int = 0) -> PyTree:
-        """Some rows in memory, from random places."""
+        """Some rows in memory, from random places.
+
+        Args:
+            rows: how many; all of them where there are no more.
+            seed: of the places.
+
+        Returns:
+            A tree of arrays.
+        """

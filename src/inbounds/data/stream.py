@@ -134,14 +134,12 @@ class Stream(RowsOnDisk):
         return alike and here().reads_files and jax.device_count() == 1
 
     def slices(self, rows: int) -> Iterator[PyTree]:
-        """All the rows once, in the order on disk, `rows` at a time."""
         from inbounds.data.pieces import slices
 
         for leaves in slices(self.pieces, rows):
             yield jax.tree.unflatten(self.pieces.treedef, leaves)
 
     def look(self, rows: int, seed: int = 0) -> PyTree:
-        """Some rows in memory, from pieces at random places; all of them where there are no more."""
         if rows >= self.num_data:
             return next(self.slices(self.num_data))
         order = _Epochs(self.pieces, self.window, (seed,))

@@ -88,7 +88,15 @@ class Report:
         return f"{mark} Ready for {self.kernel}: {steps}{rows}{''.join(f'; {count}' for count in counts)}."
 
     def of(self, topic: str, variable: str | None = None) -> list[Finding]:
-        """The findings of a topic, or those of a topic for one variable."""
+        """The findings of a topic, or those of a topic for one variable.
+
+        Args:
+            topic: as in the `topic` of a finding.
+            variable: a name as in the report; None: all variables.
+
+        Returns:
+            The findings in the order of the report.
+        """
         return [f for f in self.findings if f.topic == topic and variable in (None, f.variable)]
 
     def to_dict(self) -> dict[str, Any]:

@@ -50,11 +50,16 @@ class Target(Protocol):
     """
 
     @property
-    def cdf(self) -> DistributionFunction: ...
+    def cdf(self) -> DistributionFunction:
+        """The distribution function."""
+
     @property
-    def quantile(self) -> DistributionFunction: ...
+    def quantile(self) -> DistributionFunction:
+        """The inverse of `cdf`."""
+
     @property
-    def edges(self) -> np.ndarray: ...
+    def edges(self) -> np.ndarray:
+        """The ends of the bins, in increasing order."""
 
 
 class Distances(NamedTuple):

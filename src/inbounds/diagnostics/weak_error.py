@@ -108,11 +108,25 @@ class StationaryLaw:
     to_phi: Callable[[np.ndarray], np.ndarray]
 
     def mean(self, h: Callable[[np.ndarray], np.ndarray] = lambda theta: theta) -> float:
-        """E[h(theta)] under the law, for h that takes an array."""
+        """E[h(theta)] under the law, for h that takes an array.
+
+        Args:
+            h: of an array, elementwise; the default is theta itself.
+
+        Returns:
+            The expectation.
+        """
         return float(self.weights @ h(self.theta))
 
     def cdf(self, theta: ArrayLike) -> np.ndarray:
-        """The distribution function of theta under the law."""
+        """The distribution function of theta under the law.
+
+        Args:
+            theta: a number or an array.
+
+        Returns:
+            Probabilities of the same shape.
+        """
         phi = np.clip(self.to_phi(np.asarray(theta, float)), self.phi[0], self.phi[-1])
         result: np.ndarray = interpolate.CubicHermiteSpline(self.phi, self.distribution, self.density)(phi)
         return result

@@ -36,9 +36,18 @@ class Theme:
     families: Mapping[str, str]
 
     def colour(self, family: str) -> str:
+        """The colour of a family of methods or transforms, so that it is the same in all pictures.
+
+        Args:
+            family: its name; that of no family has the colour of text.
+
+        Returns:
+            A colour as Matplotlib takes it.
+        """
         return self.families.get(family, self.ink)
 
     def settings(self) -> dict[str, Any]:
+        """What `matplotlib.rc_context` takes to draw in this theme."""
         return {
             **_MATH,
             "figure.facecolor": self.paper,

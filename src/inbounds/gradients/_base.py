@@ -52,15 +52,41 @@ class GradientEstimator(Protocol):
     data_version: int | None = None
 
     def init(self, theta: PyTree, with_noise: bool) -> Any:
-        """Its state for a chain that starts at `theta`; arrays, or None."""
+        """Its state for a chain that starts at `theta`; arrays, or None.
+
+        Args:
+            theta: the start of the chain.
+            with_noise: whether the kernel will ask for differences.
+
+        Returns:
+            Arrays, or None.
+        """
         return None
 
     def estimate(self, state: Any, theta: PyTree, batch: PyTree, with_noise: bool) -> tuple[Gradient, Any]:
-        """The gradient of log pi at `theta` from a minibatch, with its differences where `with_noise`; and the new state."""
+        """The gradient of log pi at `theta` from a minibatch, with its differences where `with_noise`; and the new state.
+
+        Args:
+            state: what `init`, `refresh` or the last `estimate` returned.
+            theta: where the chain stands.
+            batch: a minibatch, whose terms are to be scaled up to all the rows.
+            with_noise: whether differences are wanted.
+
+        Returns:
+            The estimate, and the state to go on with.
+        """
         ...
 
     def refresh(self, state: Any, theta: PyTree) -> Any:
-        """The state after a look at all the data."""
+        """The state after a look at all the data.
+
+        Args:
+            state: what the last `estimate` returned.
+            theta: where the chain stands.
+
+        Returns:
+            The state to go on with.
+        """
         return state
 
 

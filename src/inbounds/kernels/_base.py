@@ -125,20 +125,44 @@ class Kernel:
     recipe: Recipe | None = None  # the same with the transforms and the estimator that were made of the user's
 
     def init(self, theta: PyTree) -> Any:
-        """The state of a chain that starts at `theta`, which must lie strictly inside the support."""
+        """The state of a chain that starts at `theta`, which must lie strictly inside the support.
+
+        Args:
+            theta: a point strictly inside the support, a tree of arrays.
+
+        Returns:
+            The state, a tree of arrays.
+        """
         theta = jax.tree.map(jnp.asarray, as_parameters(theta))
         if not trees.is_traced(theta):
             self.space.check(theta)
         return self._init(theta)
 
     def start(self, theta: PyTree) -> Any:
-        """The states of several chains, of starts with a leading axis; of temperatures with one number per chain, each has its own."""
+        """The states of several chains, of starts with a leading axis; of temperatures with one number per chain, each has its own.
+
+        Args:
+            theta: the starts, a tree whose leading axis is the chain.
+
+        Returns:
+            The states, with the same leading axis.
+        """
         states = jax.vmap(self.init)(theta)
         several = not callable(self.temperature) and np.ndim(self.temperature) == 1
         return with_temperatures(states, self.temperature) if several else states
 
     def step(self, key: jax.Array, state: Any, minibatch: PyTree, step_size: Any) -> tuple[Any, Info]:
-        """One step: new state and `Info`. `step_size` multiplies the full gradient; the noise is sqrt(2 step_size)."""
+        """One step: new state and `Info`. `step_size` multiplies the full gradient; the noise is sqrt(2 step_size).
+
+        Args:
+            key: a key of its own for every step.
+            state: where the chain stands.
+            minibatch: rows of the data as the likelihood takes them; None without data.
+            step_size: a positive number.
+
+        Returns:
+            The next state, and what the step showed.
+        """
         noise = normal_like(key, self.noise_like(self.moving(state))) if self.noise == "normal" else key
         return self.update(noise, state, minibatch, step_size)
 
@@ -148,6 +172,16 @@ class Kernel:
         """`step` with the noise given: the driver draws it in blocks of many steps.
 
         Where `report` turns out to be False, `Info` is zeros: to reduce a large drift to a number is a good part of a step.
+
+        Args:
+            noise: standard normals of the shapes of `noise_like`.
+            state: where the chain stands.
+            minibatch: rows of the data as the likelihood takes them; None without data.
+            step_size: a positive number.
+            report: whether `Info` is wanted.
+
+        Returns:
+            The next state, and what the step showed.
         """
         dtype = jax.tree.leaves(self.moving(state))[0].dtype
         state, make_info = self._update(noise, state, minibatch, jnp.asarray(step_size, dtype))
@@ -157,24 +191,59 @@ class Kernel:
         return state, nothing if report is False else lax.cond(report, make_info, lambda: nothing)
 
     def moving(self, state: Any) -> PyTree:
-        """What moves: phi, with a metric its coordinates z (and theta itself for kernels that work in the bounded space)."""
+        """What moves: phi, with a metric its coordinates z (and theta itself for kernels that work in the bounded space).
+
+        Args:
+            state: where the chain stands.
+
+        Returns:
+            A tree of unbounded arrays.
+        """
         return self._moving(state)
 
     def noise_like(self, moving: PyTree) -> PyTree:
-        """The shapes of the normals of a step: those of what moves, after an axis of `normals` where these are several."""
+        """The shapes of the normals of a step: those of what moves, after an axis of `normals` where these are several.
+
+        Args:
+            moving: what `moving` returns.
+
+        Returns:
+            A tree of shapes.
+        """
         axis = () if self.normals == 1 else (self.normals,)
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*axis, *leaf.shape), leaf.dtype), moving)
 
     def proxy(self, state: Any) -> PyTree:
-        """phi, the unbounded variable behind theta (theta itself for kernels that work in the bounded space)."""
+        """phi, the unbounded variable behind theta (theta itself for kernels that work in the bounded space).
+
+        Args:
+            state: where the chain stands.
+
+        Returns:
+            A tree like theta.
+        """
         return self.space.proxy(self.moving(state))
 
     def position(self, state: Any) -> PyTree:
-        """theta, strictly inside the support."""
+        """theta, strictly inside the support.
+
+        Args:
+            state: where the chain stands.
+
+        Returns:
+            A tree of arrays.
+        """
         return self.constrain(self.moving(state))
 
     def of_proxy(self, phi: PyTree) -> PyTree:
-        """theta of phi."""
+        """theta of phi.
+
+        Args:
+            phi: the unbounded variable.
+
+        Returns:
+            A tree like phi, strictly inside the support.
+        """
         space = self.space.of_proxy
         return self.constrain(phi) if space is self.space else space.constrain(phi)
 
@@ -185,10 +254,18 @@ class Kernel:
 
     @property
     def refresh_every(self) -> int | None:
+        """Steps between two calls of `refresh`; None: it is never called."""
         return self.estimator.refresh_every
 
     def refresh(self, state: Any) -> Any:
-        """Let the gradient estimator look at all the data (SVRG); the state unchanged for the others."""
+        """Let the gradient estimator look at all the data (SVRG); the state unchanged for the others.
+
+        Args:
+            state: where the chain stands.
+
+        Returns:
+            The state to go on with.
+        """
         return state if self._refresh is None else self._refresh(state)
 
     @property
@@ -365,6 +442,14 @@ class ProxyGradient:
         self.corrects = noise_correction is not False and noise_correction is not None
 
     def init(self, theta: PyTree) -> EstimatorState:
+        """The estimator's state for a chain that starts at `theta`.
+
+        Args:
+            theta: a point inside the support.
+
+        Returns:
+            The state, a tree of arrays.
+        """
         own = self.estimator.init(theta, self.estimates_variance)
         if not self.estimates_variance:
             return EstimatorState(own, None)
@@ -411,6 +496,15 @@ class ProxyGradient:
         return Smoothed(average, keep * past.weight + gain)
 
     def refresh(self, state: EstimatorState, phi: PyTree) -> EstimatorState:
+        """The state after the estimator looked at all the data.
+
+        Args:
+            state: the state so far.
+            phi: where the chain stands, on the proxy.
+
+        Returns:
+            The state to go on with.
+        """
         return state._replace(own=self.estimator.refresh(state.own, self.space.evaluation_point(phi)))
 
 

@@ -47,7 +47,14 @@ class Arrow:
     diagonal_noise: ClassVar[bool] = False
 
     def to_proxy(self, z: jax.Array) -> PyTree:
-        """phi = c + L z."""
+        """phi = c + L z.
+
+        Args:
+            z: a vector with one entry per coordinate.
+
+        Returns:
+            A tree like theta.
+        """
         *tables, z_global = self._cut(z)
         found = _times(self.factors[-1], z_global)
         moved = [
@@ -57,7 +64,14 @@ class Arrow:
         return jax.tree.map(lambda c, m: jnp.asarray(c).astype(m.dtype) + m, self.center, self._tree([*moved, found]))
 
     def from_proxy(self, phi: PyTree) -> jax.Array:
-        """z of phi."""
+        """z of phi.
+
+        Args:
+            phi: a tree of unbounded arrays.
+
+        Returns:
+            A vector.
+        """
         *tables, found = self._rows(jax.tree.map(lambda p, c: p - jnp.asarray(c, p.dtype), phi, self.center))
         moved = [
             _times(inverse, rows) + self._coupled(coupling, found, rows)
@@ -66,7 +80,14 @@ class Arrow:
         return jnp.concatenate([x.ravel() for x in (*moved, _times(self.inverses[-1], found))])
 
     def pull_back(self, drift: PyTree) -> jax.Array:
-        """L^T times a gradient with respect to phi."""
+        """L^T times a gradient with respect to phi.
+
+        Args:
+            drift: a tree like phi.
+
+        Returns:
+            A vector.
+        """
         *tables, found = self._rows(drift)
         pulled = [_times(jnp.swapaxes(w, 1, 2), rows) for w, rows in zip(self.factors, tables, strict=False)]
         for coupling, rows in zip(self.couplings, pulled, strict=True):
@@ -97,6 +118,7 @@ class Arrow:
 
     @property
     def dimension(self) -> int:
+        """Number of coordinates."""
         return int(sum(np.shape(factor)[0] * np.shape(factor)[1] for factor in self.factors))
 
     def __repr__(self) -> str:

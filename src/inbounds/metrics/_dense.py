@@ -46,23 +46,45 @@ class Dense:
     diagonal_noise: ClassVar[bool] = True  # so that a correction, coordinate by coordinate, is the right one
 
     def to_proxy(self, z: jax.Array) -> PyTree:
-        """phi = c + L z."""
+        """phi = c + L z.
+
+        Args:
+            z: a vector with one entry per coordinate.
+
+        Returns:
+            A tree like theta.
+        """
         return shifted(self.center, self.factor.astype(z.dtype) @ z)
 
     def from_proxy(self, phi: PyTree) -> jax.Array:
-        """z of phi."""
+        """z of phi.
+
+        Args:
+            phi: a tree of unbounded arrays.
+
+        Returns:
+            A vector.
+        """
         moved = distance(phi, self.center)
         result: jax.Array = self.inverse.astype(moved.dtype) @ moved
         return result
 
     def pull_back(self, drift: PyTree) -> jax.Array:
-        """L^T times a gradient with respect to phi."""
+        """L^T times a gradient with respect to phi.
+
+        Args:
+            drift: a tree like phi.
+
+        Returns:
+            A vector.
+        """
         flat = trees.ravel(drift)
         result: jax.Array = flat @ self.factor.astype(flat.dtype)
         return result
 
     @property
     def dimension(self) -> int:
+        """Number of coordinates."""
         return int(self.factor.shape[0])
 
     def __repr__(self) -> str:

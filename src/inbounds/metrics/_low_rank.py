@@ -40,16 +40,37 @@ class LowRank:
     diagonal_noise: ClassVar[bool] = False
 
     def to_proxy(self, z: jax.Array) -> PyTree:
-        """phi = c + L z."""
+        """phi = c + L z.
+
+        Args:
+            z: a vector with one entry per coordinate.
+
+        Returns:
+            A tree like theta.
+        """
         return shifted(self.center, self.scales.astype(z.dtype) * self._stretched(z, self.stretches))
 
     def from_proxy(self, phi: PyTree) -> jax.Array:
-        """z of phi."""
+        """z of phi.
+
+        Args:
+            phi: a tree of unbounded arrays.
+
+        Returns:
+            A vector.
+        """
         moved = distance(phi, self.center)
         return self._stretched(moved / self.scales.astype(moved.dtype), 1 / self.stretches)
 
     def pull_back(self, drift: PyTree) -> jax.Array:
-        """L^T times a gradient with respect to phi."""
+        """L^T times a gradient with respect to phi.
+
+        Args:
+            drift: a tree like phi.
+
+        Returns:
+            A vector.
+        """
         flat = trees.ravel(drift)
         return self._stretched(self.scales.astype(flat.dtype) * flat, self.stretches)
 
@@ -60,6 +81,7 @@ class LowRank:
 
     @property
     def dimension(self) -> int:
+        """Number of coordinates."""
         return int(self.vectors.shape[0])
 
     def __repr__(self) -> str:

@@ -37,17 +37,38 @@ class PerRow:
     diagonal_noise: ClassVar[bool] = False
 
     def to_proxy(self, z: PyTree) -> PyTree:
-        """phi = c + L z."""
+        """phi = c + L z.
+
+        Args:
+            z: a tree like phi.
+
+        Returns:
+            A tree like theta.
+        """
         moved = self._times(self.factors, z, "nij,nj->ni")
         return jax.tree.map(lambda c, m: jnp.asarray(c).astype(m.dtype) + m, self.center, moved)
 
     def from_proxy(self, phi: PyTree) -> PyTree:
-        """z of phi."""
+        """z of phi.
+
+        Args:
+            phi: a tree of unbounded arrays.
+
+        Returns:
+            A tree like phi.
+        """
         moved = jax.tree.map(lambda p, c: p - jnp.asarray(c, p.dtype), phi, self.center)
         return self._times(self.inverses, moved, "nij,nj->ni")
 
     def pull_back(self, drift: PyTree) -> PyTree:
-        """L^T times a gradient with respect to phi."""
+        """L^T times a gradient with respect to phi.
+
+        Args:
+            drift: a tree like phi.
+
+        Returns:
+            A tree like phi.
+        """
         return self._times(self.factors, drift, "nij,ni->nj")
 
     def _times(self, blocks: tuple[Any, ...], tree: PyTree, sums: str) -> PyTree:

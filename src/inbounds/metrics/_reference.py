@@ -39,7 +39,14 @@ class Reference:
         self._gradient: np.ndarray | None = None
 
     def at(self, phi: PyTree) -> Reference:
-        """The same at another point of the proxy, with what was compiled for this one."""
+        """The same at another point of the proxy, with what was compiled for this one.
+
+        Args:
+            phi: the point, a tree of unbounded arrays.
+
+        Returns:
+            A reference there.
+        """
         other = copy(self)
         other.phi = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), phi)
         with in_double():
@@ -53,7 +60,14 @@ class Reference:
         return [variable_name(path) for path, leaf in leaves for _ in range(np.size(leaf))]
 
     def products(self, vectors: np.ndarray) -> np.ndarray:
-        """The same Hessian times each row of `vectors`: one pass over the data for all of them, and one for the gradient before the first."""
+        """The same Hessian times each row of `vectors`: one pass over the data for all of them, and one for the gradient before the first.
+
+        Args:
+            vectors: one per row, with an entry per coordinate of phi.
+
+        Returns:
+            One product per row.
+        """
         with in_double():
             moved = np.asarray(self._moved(flat(self.phi), vectors))
         curved = self._likelihood.products(flat(self.theta), moved)
@@ -64,6 +78,13 @@ class Reference:
 
         The likelihood's is taken for the sum of squares of the gradients of single rows, which it is for a model that fits. Random signs
         show the rest, exactly where it is diagonal.
+
+        Args:
+            probes: how many vectors of random signs.
+            seed: of the signs.
+
+        Returns:
+            One number per coordinate of phi.
         """
         squares = self._likelihood.squares(flat(self.theta), probes, seed)
         generator, rest = np.random.default_rng(seed), np.zeros(self.dimension)

@@ -80,16 +80,26 @@ class Network:
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
+        """Shape of every layer's weights, constant inputs included, by name."""
         extra = len(self.intercepts)
         pairs = zip(self.layers[:-1], self.layers[1:], strict=True)
         return {f"layer_{i}": (fan_in + extra, out) for i, (fan_in, out) in enumerate(pairs, 1)}
 
     @property
     def num_weights(self) -> int:
+        """How many weights a network has."""
         return sum(rows * columns for rows, columns in self.shapes.values())
 
     def logits(self, weights: PyTree, x: jax.Array) -> jax.Array:
-        """(rows, classes)."""
+        """(rows, classes).
+
+        Args:
+            weights: the network's, by name.
+            x: one row per datum.
+
+        Returns:
+            One number per row and class.
+        """
         activation = ACTIVATIONS[self.activation]
         for depth, name in enumerate(self.shapes):
             layer = weights[name]
@@ -106,12 +116,27 @@ class Network:
         return x
 
     def log_likelihood(self, weights: PyTree, batch: PyTree) -> jax.Array:
-        """log p(y | x) of each row of {"x", "y"}."""
+        """log p(y | x) of each row of {"x", "y"}.
+
+        Args:
+            weights: the network's, by name.
+            batch: rows of the data.
+
+        Returns:
+            One number per row.
+        """
         log_probabilities = jax.nn.log_softmax(self.logits(weights, batch["x"]))
         return jnp.take_along_axis(log_probabilities, batch["y"][:, None], axis=1)[:, 0]
 
     def start(self, key: jax.Array) -> PyTree:
-        """Uniform weights in (-1/2, 1/2): their signs are those of a random network, and nothing is decided yet."""
+        """Uniform weights in (-1/2, 1/2): their signs are those of a random network, and nothing is decided yet.
+
+        Args:
+            key: of the random numbers.
+
+        Returns:
+            Weights by name.
+        """
         shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in self.shapes.items()}
         return cut_like(shapes, jax.random.uniform(key, (self.num_weights,), jnp.float32, -0.5, 0.5))
 
@@ -383,7 +408,15 @@ class BinaryNetwork(Estimator):
         )
 
     def fit(self, X: Any, y: Any) -> BinaryNetwork:
-        """Sample binary networks for rows `X` (rows, features) and labels `y` (rows,); returns self."""
+        """Sample binary networks for rows `X` (rows, features) and labels `y` (rows,); returns self.
+
+        Args:
+            X: one row per datum.
+            y: labels, numbers or texts.
+
+        Returns:
+            The model itself.
+        """
         self._check_parameters()
         self._learn_names(X)
         X = _check_rows(X)
@@ -439,7 +472,17 @@ class BinaryNetwork(Estimator):
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each class, (rows, classes): the mean over the networks."""
+        """Probability of each class, (rows, classes): the mean over the networks.
+
+        Args:
+            X: one row per datum.
+
+        Returns:
+            Probabilities, classes in the order of `classes_`.
+
+        Raises:
+            ValueError: X has another number of features than in `fit`.
+        """
         self._check_fitted()
         self._check_names(X)
         X = _check_rows(X, least=1)
@@ -450,13 +493,28 @@ class BinaryNetwork(Estimator):
         return self.networks_.predict_proba(X)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable label of each row."""
+        """The most probable label of each row.
+
+        Args:
+            X: one row per datum.
+
+        Returns:
+            Labels.
+        """
         probabilities = self.predict_proba(X)
         result: np.ndarray = self.classes_[np.argmax(probabilities, axis=1)]
         return result
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of rows whose label is predicted."""
+        """Share of rows whose label is predicted.
+
+        Args:
+            X: one row per datum.
+            y: the labels.
+
+        Returns:
+            A number from 0 to 1.
+        """
         return float(np.mean(self.predict(X) == np.asarray(y).reshape(-1)))
 
     # -- what is sampled, and on disk ------------------------------------------------------------------------------
@@ -467,12 +525,26 @@ class BinaryNetwork(Estimator):
         return self.networks_.bits
 
     def export(self, path: str | os.PathLike[str]) -> Path:
-        """Write the networks in the one-bit format of `docs/binary-networks.md`, which NumPy alone can read."""
+        """Write the networks in the one-bit format of `docs/binary-networks.md`, which NumPy alone can read.
+
+        Args:
+            path: the file; one that is there is replaced.
+
+        Returns:
+            The file's path.
+        """
         self._check_fitted()
         return self.networks_.write(path)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the fitted model, parameters and history included, as an npz file without pickle."""
+        """Write the fitted model, parameters and history included, as an npz file without pickle.
+
+        Args:
+            path: the file; one that is there is replaced.
+
+        Returns:
+            The file's path.
+        """
         self._check_fitted()
         networks = self.networks_
         header = {
@@ -492,7 +564,14 @@ class BinaryNetwork(Estimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> BinaryNetwork:
-        """Read a model that `save` wrote. Nothing in the file is executed."""
+        """Read a model that `save` wrote. Nothing in the file is executed.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The model, ready to be used.
+        """
         with cls._read(path) as (model, header, arrays):
             networks = PackedNetworks(
                 bits=arrays["bits"],

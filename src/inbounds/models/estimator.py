@@ -37,11 +37,28 @@ class Estimator:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters of the constructor."""
+        """The parameters of the constructor.
+
+        Args:
+            deep: not looked at: no parameter is an estimator.
+
+        Returns:
+            Values by name.
+        """
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change parameters; returns self."""
+        """Change parameters; returns self.
+
+        Args:
+            parameters: new values by name.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            ValueError: a name is none of the constructor's.
+        """
         known = self._parameter_names()
         for name, value in parameters.items():
             if name not in known:
@@ -142,6 +159,12 @@ class Transformer(Estimator):
 
         Args:
             input_features: names of the columns of X; looked at only to find a mistake.
+
+        Returns:
+            One text per column.
+
+        Raises:
+            ValueError: `input_features` are not the columns that `fit` saw.
         """
         self._check_fitted()
         if input_features is not None:
@@ -155,7 +178,17 @@ class Transformer(Estimator):
         return np.array([f"{type(self).__name__.lower()}{k}" for k in range(len(self.components_))], object)
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """What `transform` gives: "default" (arrays), "pandas" or "polars" (tables with names); None changes nothing."""
+        """What `transform` gives: "default" (arrays), "pandas" or "polars" (tables with names); None changes nothing.
+
+        Args:
+            transform: one of these three.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            ValueError: the name is none of them.
+        """
         if transform not in (None, *TABLES):
             raise ValueError(f"`transform` must be {', '.join(map(repr, TABLES))} or None; got {transform!r}.")
         if transform is not None:

@@ -103,7 +103,21 @@ class FactorModel:
         offsets: bool = False,
         prior_rate: float | None = None,
     ) -> FactorModel:
-        """The model for these ratings; `prior_rate=None` matches their mean."""
+        """The model for these ratings; `prior_rate=None` matches their mean.
+
+        Args:
+            ratings: what is to be factorised.
+            rank: number of factors per user and item.
+            likelihood: "poisson", "binomial" or "gaussian".
+            offsets: whether users and items have offsets of their own.
+            prior_rate: of the factors' priors; None: what makes the expected rating the mean of the ratings.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: the likelihood is unknown, or has nothing to explain.
+        """
         if likelihood not in LIKELIHOODS:
             raise ValueError(f"Unknown likelihood {likelihood!r}. Known: {', '.join(LIKELIHOODS)}.")
         mean = float(ratings.rating.mean(dtype=np.float64))
@@ -126,7 +140,15 @@ class FactorModel:
     # -- the mean of a rating --------------------------------------------------------------------------------------
 
     def predictor(self, theta: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
-        """$x$, or $\\eta$ with offsets, of each pair."""
+        """$x$, or $\\eta$ with offsets, of each pair.
+
+        Args:
+            theta: one draw.
+            user, item: indices of equal length.
+
+        Returns:
+            One number per pair.
+        """
         if not self.offsets:
             return here().row_sums(here().table(theta["W"])[user] * here().table(theta["H"])[item])
         # C H of every item first, so that a rating costs no more than without C.
@@ -138,7 +160,14 @@ class FactorModel:
         return result
 
     def expected(self, predictor: jax.Array) -> jax.Array:
-        """The mean rating, given `predictor`."""
+        """The mean rating, given `predictor`.
+
+        Args:
+            predictor: what `predictor` returns.
+
+        Returns:
+            Means of the same shape.
+        """
         if self.offsets:
             if self.likelihood == "gaussian":
                 return self.mean + self.spread * predictor
@@ -150,13 +179,28 @@ class FactorModel:
         return predictor
 
     def predict(self, theta: PyTree, user: jax.Array, item: jax.Array) -> jax.Array:
-        """The mean rating of each pair."""
+        """The mean rating of each pair.
+
+        Args:
+            theta: one draw.
+            user, item: indices of equal length.
+
+        Returns:
+            One mean per pair.
+        """
         return self.expected(self.predictor(theta, user, item))
 
     def log_likelihood(self, theta: PyTree, batch: PyTree) -> jax.Array:
         """log p(rating) of each row of {"user", "item", "rating"}, up to a constant.
 
         Ratings need not be whole: for fractions the Poisson and the binomial are quasi-likelihoods, with the same score.
+
+        Args:
+            theta: one draw.
+            batch: the three columns by name.
+
+        Returns:
+            One number per row.
         """
         x, rating = self.predictor(theta, batch["user"], batch["item"]), batch["rating"]
         if self.likelihood == "gaussian":
@@ -174,7 +218,15 @@ class FactorModel:
         return jnp.asarray(rating * jnp.log(x) - normaliser)
 
     def variance(self, expected: np.ndarray, precision: float | np.ndarray = 1.0) -> np.ndarray:
-        """Variance of a rating around its mean under the likelihood."""
+        """Variance of a rating around its mean under the likelihood.
+
+        Args:
+            expected: means of ratings.
+            precision: of a Gaussian likelihood; of no other.
+
+        Returns:
+            Variances of the shape of `expected`.
+        """
         if self.likelihood == "gaussian":
             return np.broadcast_to(np.asarray(self.spread**2 / precision), np.shape(expected))
         if self.likelihood == "poisson":
@@ -202,6 +254,7 @@ class FactorModel:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every variable, by name."""
         shapes: dict[str, tuple[int, ...]] = {"W": (self.num_users, self.rank), "H": (self.num_items, self.rank)}
         if self.offsets:
             shapes |= {"user_offset": (self.num_users,), "item_offset": (self.num_items,)}
@@ -218,10 +271,19 @@ class FactorModel:
 
     @property
     def supports(self) -> dict[str, constraints.Constraint]:
+        """Support of every variable, by name."""
         real = ("user_offset", "item_offset", "coupling")
         return {name: constraints.real if name in real else constraints.positive for name in self.shapes}
 
     def log_prior(self, theta: PyTree) -> jax.Array:
+        """log p(theta) of the variables, up to a constant.
+
+        Args:
+            theta: one draw.
+
+        Returns:
+            A scalar.
+        """
         w, h = theta["W"], theta["H"]
         if self.offsets:
             a, b = theta["user_offset"], theta["item_offset"]
@@ -241,7 +303,14 @@ class FactorModel:
         return CENTRE if self.offsets else 1 / self.prior_rate
 
     def prior_mean(self, name: str) -> Any:
-        """Of one entry of a variable: what stands in for a user or an item that was never seen. Of the whole coupling."""
+        """Of one entry of a variable: what stands in for a user or an item that was never seen. Of the whole coupling.
+
+        Args:
+            name: of the variable.
+
+        Returns:
+            A number, or the coupling's array.
+        """
         if name == "coupling":
             return self._prior_coupling()
         return {"W": self.typical_factor, "H": self.typical_factor, "precision": PRECISION}.get(name, 0.0)
@@ -264,12 +333,25 @@ class FactorModel:
         """Factors spread by a third of their prior mean, or of its sd with offsets, so that predictions start near the mean rating.
 
         A draw from the prior would do too, and cost hundreds of steps.
+
+        Args:
+            key: of the random numbers.
+
+        Returns:
+            A tree like theta.
         """
         # Not `jax.random`, which would compile for another second.
         return self._start({name: normal(key, self.shapes[name], stream=k) for k, name in enumerate(("W", "H"))})
 
     def start_from(self, seed: int) -> PyTree:
-        """The same from NumPy's generator: for one chain, nothing is compiled."""
+        """The same from NumPy's generator: for one chain, nothing is compiled.
+
+        Args:
+            seed: of the random numbers.
+
+        Returns:
+            A tree like theta.
+        """
         random = np.random.default_rng(seed)
         return self._start({name: random.standard_normal(self.shapes[name], np.float32) for name in ("W", "H")})
 
@@ -280,6 +362,14 @@ class FactorModel:
         return start | {name: start[name] * 1.35**noise for name, noise in spread.items()}
 
     def posterior(self, ratings: Ratings) -> Posterior:
+        """The posterior of the model, given ratings.
+
+        Args:
+            ratings: the data.
+
+        Returns:
+            The posterior, for a kernel.
+        """
         return Posterior(
             log_prior=self.log_prior,
             supports=self.supports,
@@ -294,6 +384,12 @@ class FactorModel:
 
         The precision moves on the log scale, where its curvature is half the number of ratings whatever its value; its
         upward drift is bounded there by the step size times that, so this use of exp cannot explode.
+
+        Args:
+            positive: the transform of the factors, as `Posterior` takes it.
+
+        Returns:
+            Transforms by name.
         """
         special = {"W": positive, "H": positive, "precision": "exp"}
         return {name: special.get(name, "identity") for name in self.shapes}
@@ -307,6 +403,14 @@ class FactorModel:
         function of theta. The scale of a variable does not depend on that variable itself.
 
         `few_rows` is for kernels that read few of the rows at a step (`ib.lazy_rows`), and changes nothing but the time that it takes.
+
+        Args:
+            ratings: the data.
+            transform: of the factors.
+            few_rows: see above.
+
+        Returns:
+            Scales by name, or a function of theta that returns them.
         """
         counts = self._counts(ratings)
         slopes = dict.fromkeys(counts, _slope_at(transform, self.typical_factor))
@@ -329,6 +433,13 @@ class FactorModel:
 
         The score of one rating has the information as its variance; a minibatch of the batch size scales a sum of its terms up
         to all the ratings. For `noise_correction`.
+
+        Args:
+            ratings: the data.
+            batch_size: ratings per minibatch.
+
+        Returns:
+            What a kernel's `noise_correction` takes.
         """
         counts, per_rating = self._counts(ratings), len(ratings) / batch_size
 

@@ -250,6 +250,9 @@ class BayesianNMF(Estimator):
                 (user, item, rating), an array of two columns with the ratings in `y`, or a tuple of three arrays.
             y: the ratings, where X has the pairs only.
             eval_set: ratings to follow along instead of a held-out share; in any of the forms of X.
+
+        Returns:
+            The model itself.
         """
         self._check_parameters()
         ratings = as_ratings(X, y)
@@ -318,6 +321,9 @@ class BayesianNMF(Estimator):
                 `predict_interval`.
             return_known: also whether both labels were seen in `fit`. Of the others the answer is the prior's, and a warning
                 says so unless this is asked for.
+
+        Returns:
+            Means, one per pair; with `return_std` or `return_known` a tuple of arrays, in the order of these arguments.
         """
         self._check_fitted()
         if items is None:
@@ -352,6 +358,16 @@ class BayesianNMF(Estimator):
 
         The noise is the likelihood's, times `dispersion_` where ratings were held out to measure it: ratings are far less
         spread than a Poisson of the same mean. Intervals are cut to the range of the ratings that were seen.
+
+        Args:
+            users, items: labels, as `predict` takes them.
+            level: the share of ratings that the interval is to hold.
+
+        Returns:
+            The lower ends and the upper ends.
+
+        Raises:
+            ValueError: `level` is not between 0 and 1.
         """
         if not 0 < level < 1:
             raise ValueError(f"`level` must lie between 0 and 1; got {level}.")
@@ -361,7 +377,15 @@ class BayesianNMF(Estimator):
         return np.clip(mean - width, *self.range_), np.clip(mean + width, *self.range_)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the root mean squared error on ratings in any of the forms of `fit`."""
+        """Minus the root mean squared error on ratings in any of the forms of `fit`.
+
+        Args:
+            X: ratings, or pairs with the ratings in `y`.
+            y: the ratings, where X has the pairs only.
+
+        Returns:
+            The score; larger is better.
+        """
         self._check_fitted()
         ratings = as_ratings(X, y)
         users, items = ratings.user_ids[ratings.user], ratings.item_ids[ratings.item]
@@ -369,7 +393,19 @@ class BayesianNMF(Estimator):
         return -float(np.sqrt(np.mean(np.square(mean - ratings.rating))))
 
     def recommend(self, user: Any, n: int = 10, *, exclude_rated: bool = True) -> Recommendation:
-        """The `n` items with the highest posterior mean rating for a user, with their standard deviation."""
+        """The `n` items with the highest posterior mean rating for a user, with their standard deviation.
+
+        Args:
+            user: a label.
+            n: how many items.
+            exclude_rated: whether to leave out what the user rated in `fit`.
+
+        Returns:
+            The items with mean and standard deviation, best first.
+
+        Raises:
+            ValueError: `n` is no positive whole number.
+        """
         self._check_fitted()
         if not is_whole(n) or n < 1:
             raise ValueError(f"`n` must be a positive whole number; got {n!r}.")
@@ -391,6 +427,9 @@ class BayesianNMF(Estimator):
         """Posterior mean and standard deviation of the factors, in the order of `user_ids_` and `item_ids_`.
 
         Of one chain: factors may be permuted between chains, so moments of several would mix them up.
+
+        Returns:
+            Means and standard deviations of users' and items' factors, by name.
         """
         self._check_fitted()
         moments = []
@@ -402,7 +441,14 @@ class BayesianNMF(Estimator):
     # -- on disk ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the fitted model as an npz file without pickle."""
+        """Write the fitted model as an npz file without pickle.
+
+        Args:
+            path: the file; one that is there is replaced.
+
+        Returns:
+            The file's path.
+        """
         self._check_fitted()
         header = {"model": asdict(self.model_), "dispersion": self.dispersion_, "range": self.range_}
         arrays = {"user_ids": self.user_ids_, "item_ids": self.item_ids_}
@@ -413,7 +459,17 @@ class BayesianNMF(Estimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> BayesianNMF:
-        """Read a model that `save` wrote. Nothing in the file is executed."""
+        """Read a model that `save` wrote. Nothing in the file is executed.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The model, ready to be used.
+
+        Raises:
+            ValueError: the file holds no such model.
+        """
         with cls._read(path) as (model, header, arrays):
 
             def named(prefix: str) -> dict[str, np.ndarray]:

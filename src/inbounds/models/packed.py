@@ -64,6 +64,7 @@ class PackedNetworks:
 
     @property
     def num_weights(self) -> int:
+        """How many weights a network has."""
         return sum(rows * columns for rows, columns in self.shapes)
 
     def weights(self, network: int) -> list[np.ndarray]:

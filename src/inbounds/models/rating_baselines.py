@@ -39,6 +39,17 @@ class UserItemBias:
         r"""Least squares with $\lambda_u \sum b_u^2 + \lambda_i \sum c_i^2$, by turns, each in closed form.
 
         A strength is the number of ratings at which an offset is shrunk to half of its mean residual.
+
+        Args:
+            train: the ratings.
+            user_strength, item_strength: how strongly offsets are shrunk; at least 0.
+            sweeps: how often the two are solved for by turns.
+
+        Returns:
+            The fitted offsets.
+
+        Raises:
+            ValueError: a strength is negative, or `sweeps` is below 1.
         """
         if min(user_strength, item_strength) < 0 or sweeps < 1:
             raise ValueError(
@@ -56,14 +67,37 @@ class UserItemBias:
 
     @classmethod
     def global_mean(cls, train: Ratings) -> UserItemBias:
-        """The same with no offsets."""
+        """The same with no offsets.
+
+        Args:
+            train: the ratings.
+
+        Returns:
+            A model that predicts their mean.
+        """
         return cls(float(train.rating.mean(dtype=np.float64)), np.zeros(train.num_users), np.zeros(train.num_items))
 
     def predict(self, user: np.ndarray, item: np.ndarray) -> np.ndarray:
+        """The rating that is expected of each pair.
+
+        Args:
+            user, item: indices of equal length.
+
+        Returns:
+            One number per pair.
+        """
         result: np.ndarray = self.mean + self.user[user] + self.item[item]
         return result
 
     def rmse(self, ratings: Ratings) -> float:
+        """Root mean squared error of the predictions.
+
+        Args:
+            ratings: what is predicted.
+
+        Returns:
+            The error, in the unit of the ratings.
+        """
         return float(np.sqrt(np.mean((ratings.rating - self.predict(ratings.user, ratings.item)) ** 2)))
 
 

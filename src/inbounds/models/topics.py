@@ -303,7 +303,18 @@ class LDA(Transformer):
         )
 
     def fit(self, X: Any, y: Any = None) -> LDA:
-        """Sample the topics of documents `X`, (documents, words), sparse or dense counts; returns self."""
+        """Sample the topics of documents `X`, (documents, words), sparse or dense counts; returns self.
+
+        Args:
+            X: counts of words, (documents, words), dense or sparse.
+            y: not looked at.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            ValueError: every document is empty.
+        """
         counts = _counts(X)
         self._learn_names(X)
         if counts.sum() == 0:
@@ -339,6 +350,13 @@ class LDA(Transformer):
         """One pass over a few documents out of `total_samples`; goes on where the last call ended. Returns self.
 
         The draws that count are the latest half of those at the ends of the calls, at most `draws` of them.
+
+        Args:
+            X: counts of words, (documents, words), dense or sparse.
+            y: not looked at.
+
+        Returns:
+            The model itself.
         """
         counts = _counts(X)
         if not hasattr(self, "_position"):
@@ -388,19 +406,41 @@ class LDA(Transformer):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Proportions of the topics in each document, (documents, n_components): mean over the draws. See `set_output`."""
+        """Proportions of the topics in each document, (documents, n_components): mean over the draws. See `set_output`.
+
+        Args:
+            X: counts of words, (documents, words), dense or sparse.
+
+        Returns:
+            Shares that sum to 1 per document.
+        """
         counts = self._check_new(X)
         found = np.concatenate([np.asarray(pi).mean(axis=0)[:rows] for _, pi, rows in self._pieces(counts)])
         return self._as_asked(found, X)
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """`fit`, then `transform` of the same documents."""
+        """`fit`, then `transform` of the same documents.
+
+        Args:
+            X: counts of words, (documents, words), dense or sparse.
+            y: not looked at.
+
+        Returns:
+            Shares that sum to 1 per document.
+        """
         return self.fit(X).transform(X)
 
     def score(self, X: Any, y: Any = None) -> float:
         r"""A lower bound on the log probability of the documents, $\sum_d \log \frac1S \sum_s p(w_d \mid \beta^{(s)})$.
 
         Within each draw the proportions are integrated out by a variational bound, as in scikit-learn.
+
+        Args:
+            X: counts of words, (documents, words), dense or sparse.
+            y: not looked at.
+
+        Returns:
+            The bound, summed over the documents.
         """
         counts = self._check_new(X)
         prior = float(self.doc_topic_prior_)
@@ -421,6 +461,12 @@ class LDA(Transformer):
             observed: other words of the same documents. Where given, their proportions come from these words, and those of
                 `X` are predicted: document completion (`inbounds.models.topics.halved` makes two halves). Else the bound of
                 `score`.
+
+        Returns:
+            The perplexity.
+
+        Raises:
+            ValueError: there are no words to predict, or `observed` is of other documents.
         """
         counts = self._check_new(X)
         words = float(counts.sum())
@@ -436,7 +482,14 @@ class LDA(Transformer):
     # -- on disk ---------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the fitted model, draws included, as an npz file without pickle."""
+        """Write the fitted model, draws included, as an npz file without pickle.
+
+        Args:
+            path: the file; one that is there is replaced.
+
+        Returns:
+            The file's path.
+        """
         self._check_fitted()
         header = {
             "steps": self.n_steps_,
@@ -447,7 +500,17 @@ class LDA(Transformer):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LDA:
-        """Read a model that `save` wrote. Nothing in the file is executed."""
+        """Read a model that `save` wrote. Nothing in the file is executed.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The model, ready to be used.
+
+        Raises:
+            ValueError: the file holds no such model.
+        """
         with cls._read(path) as (model, header, arrays):
             model._begin(model._model(arrays["topics"].shape[-1]))
             model.doc_topic_prior_, model.topic_word_prior_ = map(float, header["priors"])

@@ -40,11 +40,36 @@ class Collector(Protocol):
         True
     """
 
-    def init(self, theta: PyTree) -> Any: ...
+    def init(self, theta: PyTree) -> Any:
+        """What it holds before the first draw.
 
-    def update(self, state: Any, theta: PyTree) -> Any: ...
+        Args:
+            theta: the start of the chain, for shapes and dtypes.
 
-    def result(self, state: Any) -> Any: ...
+        Returns:
+            A tree of arrays.
+        """
+
+    def update(self, state: Any, theta: PyTree) -> Any:
+        """What it holds after one more draw; traced, so written in JAX.
+
+        Args:
+            state: what it held.
+            theta: the draw.
+
+        Returns:
+            A tree like `state`.
+        """
+
+    def result(self, state: Any) -> Any:
+        """What `draws.collected` shows.
+
+        Args:
+            state: what it holds at the end of the run.
+
+        Returns:
+            Anything; of several chains, the state has a leading axis.
+        """
 
 
 class Moments(NamedTuple):

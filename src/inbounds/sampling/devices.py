@@ -107,7 +107,17 @@ class Layout:
 
     @classmethod
     def of_mesh(cls, mesh: Mesh) -> Layout:
-        """The layout of a mesh of yours, with the axes "chain", "data" or both."""
+        """The layout of a mesh of yours, with the axes "chain", "data" or both.
+
+        Args:
+            mesh: devices in a grid.
+
+        Returns:
+            The layout, with as many devices along "chain" and "data" as the mesh has.
+
+        Raises:
+            ValueError: the mesh has other axes, or no device of some process.
+        """
         if not set(mesh.axis_names) <= {CHAIN, DATA}:
             raise ValueError(
                 f"The mesh has the axes {mesh.axis_names}; a run knows 'chain' (chains are divided over it) and 'data' (the data "
@@ -143,11 +153,13 @@ class Layout:
 
     @property
     def chain(self) -> int:
+        """How many parts the chains are divided into."""
         result: int = self.mesh.shape[CHAIN]
         return result
 
     @property
     def data(self) -> int:
+        """How many parts the data of each chain are divided into."""
         result: int = self.mesh.shape[DATA]
         return result
 

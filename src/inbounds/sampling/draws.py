@@ -93,11 +93,13 @@ class Draws:
 
     @property
     def num_chains(self) -> int:
+        """How many chains ran."""
         result: int = self.stats["gradient_norm"].shape[0]
         return result
 
     @property
     def num_draws(self) -> int:
+        """How many draws each chain kept."""
         result: int = self.stats["gradient_norm"].shape[1]
         return result
 
@@ -185,6 +187,9 @@ class Draws:
                 chains x draws x data: thin first where that is too much.
             coords: names along the dimensions, such as `{"city": ["Oslo", "Bergen"]}`.
             dims: the dimensions of each variable, such as `{"rate": ["city"]}`.
+
+        Returns:
+            A tree that ArviZ's functions take.
         """
         return data_tree(self, log_likelihood, coords, dims)
 
@@ -200,6 +205,9 @@ class Draws:
         Args:
             batch_rows: rows at once; None: as many as memory is meant for.
             progress: whether to show a bar.
+
+        Returns:
+            The expected log density of new rows with its standard error, and what stands behind it.
 
         Warns:
             UntrustworthyWarning: Pareto k of some rows is too large.

@@ -91,7 +91,14 @@ class LeaveOneOut:
         ]
 
     def to_arviz(self) -> Any:
-        """As `arviz_stats.loo(..., pointwise=True)` returns it: `arviz_stats.compare` takes it."""
+        """As `arviz_stats.loo(..., pointwise=True)` returns it: `arviz_stats.compare` takes it.
+
+        Returns:
+            ArviZ's `ELPDData`.
+
+        Raises:
+            ImportError: `arviz_stats` is not installed.
+        """
         try:
             utils = importlib.import_module("arviz_stats.utils")
             array = importlib.import_module("xarray").DataArray

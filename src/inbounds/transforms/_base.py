@@ -59,22 +59,55 @@ class Transform(numpyro_transforms.Transform):  # type: ignore[misc]  # NumPyro 
         return False
 
     def derivative(self, phi: Array) -> Array:
-        """f'(phi), signed."""
+        """f'(phi), signed.
+
+        Args:
+            phi: unbounded numbers.
+
+        Returns:
+            Slopes of the same shape; negative where f falls.
+        """
         self._elementwise_only("derivative")
         return slope_of(self, phi)
 
     def log_derivative_slope(self, phi: Array) -> Array:
-        """f''(phi) / f'(phi), the slope of log |f'|."""
+        """f''(phi) / f'(phi), the slope of log |f'|.
+
+        Args:
+            phi: unbounded numbers.
+
+        Returns:
+            Slopes of the same shape.
+        """
         self._elementwise_only("derivative")
         return slope_of(lambda p: self.log_abs_det_jacobian(p, self(p)), phi)
 
     def log_abs_det_jacobian(self, phi: Array, theta: Array | None, intermediates: Any = None) -> Array:
-        """log |det J| of each event: log |f'| of each coordinate where there are no vectors."""
+        """log |det J| of each event: log |f'| of each coordinate where there are no vectors.
+
+        Args:
+            phi: unbounded numbers.
+            theta: f(phi), which most transforms do not need.
+            intermediates: not looked at; NumPyro passes it.
+
+        Returns:
+            One number per event.
+        """
         self._elementwise_only("log |det J| by itself")
         return jnp.log(jnp.abs(self.derivative(phi)))
 
     def log_gap(self, phi: Array) -> Array:
-        """log(theta - a) for a support with the finite lower end a, right also where theta itself rounds to a."""
+        """log(theta - a) for a support with the finite lower end a, right also where theta itself rounds to a.
+
+        Args:
+            phi: unbounded numbers.
+
+        Returns:
+            Logs of the distances, of the shape of theta.
+
+        Raises:
+            ValueError: the support has no finite lower end.
+        """
         lower, _ = bounds(self.codomain)
         if _is(lower, -math.inf):
             raise ValueError(f"{self!r} has no finite lower end, so there is no log(theta - lower)")
@@ -82,7 +115,17 @@ class Transform(numpyro_transforms.Transform):  # type: ignore[misc]  # NumPyro 
         return jnp.log(theta - like(lower, theta))
 
     def log_upper_gap(self, phi: Array) -> Array:
-        """log(b - theta) for a support with the finite upper end b, right also where theta itself rounds to b."""
+        """log(b - theta) for a support with the finite upper end b, right also where theta itself rounds to b.
+
+        Args:
+            phi: unbounded numbers.
+
+        Returns:
+            Logs of the distances, of the shape of theta.
+
+        Raises:
+            ValueError: the support has no finite upper end.
+        """
         _, upper = bounds(self.codomain)
         if _is(upper, math.inf):
             raise ValueError(f"{self!r} has no finite upper end, so there is no log(upper - theta)")
@@ -90,7 +133,14 @@ class Transform(numpyro_transforms.Transform):  # type: ignore[misc]  # NumPyro 
         return jnp.log(like(upper, theta) - theta)
 
     def evaluation_point(self, phi: Array) -> Array:
-        """The theta at which to evaluate gradients: f(phi), kept far enough inside for 1 / gap not to overflow."""
+        """The theta at which to evaluate gradients: f(phi), kept far enough inside for 1 / gap not to overflow.
+
+        Args:
+            phi: unbounded numbers.
+
+        Returns:
+            Points strictly inside the support.
+        """
         theta = as_float(self(phi))
         lower, upper = bounds(self.codomain)
         if not _is(lower, -math.inf):
@@ -98,7 +148,16 @@ class Transform(numpyro_transforms.Transform):  # type: ignore[misc]  # NumPyro 
         return theta if _is(upper, math.inf) else jnp.minimum(theta, evaluation_end(upper, theta, -1))
 
     def pull_back(self, phi: Array, theta_eval: Array, gradient: Array) -> Array:
-        """The drift of phi, J^T gradient + the gradient of log |det J|, from the gradient of log pi at `evaluation_point(phi)`."""
+        """The drift of phi, J^T gradient + the gradient of log |det J|, from the gradient of log pi at `evaluation_point(phi)`.
+
+        Args:
+            phi: unbounded numbers.
+            theta_eval: `evaluation_point(phi)`.
+            gradient: of log pi at `theta_eval`, of its shape.
+
+        Returns:
+            Numbers of the shape of phi.
+        """
         if self.domain.event_dim == 0:
             return self.derivative(phi) * gradient + self.log_derivative_slope(phi)
 
@@ -111,7 +170,14 @@ class Transform(numpyro_transforms.Transform):  # type: ignore[misc]  # NumPyro 
         return jnp.asarray(drift)
 
     def unconstrained_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of phi for a theta of this shape."""
+        """The shape of phi for a theta of this shape.
+
+        Args:
+            shape: of theta.
+
+        Returns:
+            A shape.
+        """
         return tuple(self.inverse_shape(shape))
 
     def _elementwise_only(self, what: str) -> None:

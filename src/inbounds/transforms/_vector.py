@@ -89,7 +89,6 @@ class LogRatios(Transform):
         return self._coordinates(jnp.log(jnp.maximum(theta, float(jnp.finfo(theta.dtype).tiny))))
 
     def log_gap(self, phi: Array) -> Array:
-        """log theta, right also where theta underflows."""
         return self._log_theta(phi)
 
     def log_abs_det_jacobian(self, phi: Array, theta: Array | None, intermediates: Any = None) -> Array:
