@@ -73,7 +73,6 @@ class Posterior:
     """
 
     data_per_row: int = 1  # that the likelihood of a row looks at, about
-    sampled_because: str | None = None  # why effects of groups are not integrated out, where there may be some
     or_else: str = ""  # what else can be done where there are no minibatches
     _held: PyTree = None  # the data while a program is traced whose arguments they are
 
@@ -191,13 +190,12 @@ class Posterior:
         """(coordinates, dimensions of the variables), each by name, for ArviZ. Both are empty, except for models that name some."""
         return {}, {}
 
-    def without_effects(self) -> Posterior:
-        """The posterior with the effects of its groups integrated out; itself where the model has none that could be."""
-        return self
+    def without_effects(self) -> tuple[Posterior, str | None]:
+        """The posterior with the effects of its groups integrated out, or itself where the model has none that could be.
 
-    def about_effects(self) -> str | None:
-        """What becomes of the effects of groups, as a sentence; None in models without groups."""
-        return None if self.sampled_because is None else f"sampled like all variables: {self.sampled_because}."
+        And what becomes of the effects, as a sentence; None in models without groups.
+        """
+        return self, None
 
     def draw_effects(self, thetas: PyTree) -> dict[str, np.ndarray] | None:
         """Draws of the effects of groups that were integrated out, one per theta, axes (chain, draw, ...); None where they are many."""

@@ -124,9 +124,12 @@ def test_deterministics_of_the_globals_are_kept():
 
 def test_effects_that_a_quantity_needs_are_sampled():
     joint = ib.from_numpyro(centred, GROUP, X, Z, Y)
-    assert without_effects(joint, {"first": lambda theta: theta["effect"][0]}) is joint
-    assert "one of the quantities" in joint.about_effects()
-    assert without_effects(joint, {"twice": lambda theta: 2 * theta["scale"]}) is not joint
+    sampled, about = without_effects(joint, {"first": lambda theta: theta["effect"][0]})
+    assert sampled is joint
+    assert "one of the quantities" in about
+    marginal, about = without_effects(joint, {"twice": lambda theta: 2 * theta["scale"]})
+    assert marginal is not joint
+    assert about == marginal.about_effects()
 
 
 def of_single_data(x, y, batch_size=None):
@@ -139,7 +142,7 @@ def of_single_data(x, y, batch_size=None):
 
 @pytest.mark.parametrize("batch_size", [None, 4])
 def test_a_latent_in_the_plate_of_the_data_is_integrated_out(batch_size):
-    posterior = ib.from_numpyro(of_single_data, X, Y, batch_size).without_effects()
+    posterior, _ = ib.from_numpyro(of_single_data, X, Y, batch_size).without_effects()
     value = jax.jit(posterior.log_density)({name: jnp.asarray(value) for name, value in THETA.items()})
     means, sd = THETA["mean"] + THETA["slope"] * X, np.hypot(THETA["scale"], NOISE)
     prior = stats.norm.logpdf(THETA["mean"]) + stats.norm.logpdf(THETA["slope"]) + stats.halfnorm.logpdf(THETA["scale"])
@@ -195,8 +198,9 @@ def test_a_model_that_cannot_be_cut_is_left_alone_and_says_why():
     posterior = ib.from_numpyro(neighbours, GROUP, X, Z, Y)
     with pytest.raises(ValueError, match="No effects can be integrated out"):
         posterior.integrated()
-    assert posterior.without_effects() is posterior
-    assert "sampled like all variables" in posterior.about_effects()
+    same, about = posterior.without_effects()
+    assert same is posterior
+    assert "sampled like all variables" in about
 
 
 def test_one_plate_of_two_is_integrated_and_the_other_sampled():

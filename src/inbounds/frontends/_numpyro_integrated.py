@@ -56,8 +56,8 @@ class IntegratedPosterior(NumPyroPosterior):
     def integrated(self, nodes: int | None = None) -> IntegratedPosterior:
         return IntegratedPosterior(self.cut, self.supports, None if nodes is None else whole_number("nodes", nodes))
 
-    def without_effects(self) -> Posterior:
-        return self
+    def without_effects(self) -> tuple[Posterior, str | None]:
+        return self, self.about_effects()
 
     def values(self, theta: PyTree, z: jax.Array, groups: Bucket) -> dict[str, jax.Array]:
         return self.cut.values(theta, z, groups)

@@ -243,14 +243,13 @@ class NumPyroPosterior(Posterior):
             )
         return found
 
-    def without_effects(self) -> Posterior:
+    def without_effects(self) -> tuple[Posterior, str | None]:
         from inbounds.frontends._numpyro_integrated import integrated
 
         found = integrated(self)
         if not isinstance(found, NoGroups):
-            return found
-        self.sampled_because = found.reason
-        return self
+            return found.without_effects()
+        return self, None if found.reason is None else f"sampled like all variables: {found.reason}."
 
     @cached_property
     def shapes(self) -> PyTree:

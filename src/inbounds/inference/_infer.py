@@ -136,7 +136,8 @@ def infer(
     _check(error, method, num_chains, seed)
     _check_names(model, kwargs)
     keeping = Keeping(store, checkpoint, resume)
-    posterior = without_effects(posterior_of(model, args, kwargs | (model_kwargs or {})), quantities or {})
+    joint = posterior_of(model, args, kwargs | (model_kwargs or {}))
+    posterior, about_effects = without_effects(joint, quantities or {})
     init, transforms = (of_its_variables(posterior, tree) for tree in (init, transforms))
     space = Space.of(posterior.supports, transforms)
     theta = jax.eval_shape(posterior.start, jax.random.key(seed)) if init is None else init
@@ -153,6 +154,7 @@ def infer(
     while True:
         if journal.setup is None:
             setup = _first(journal, posterior, space, init, num_chains, error, seed, clock)
+            setup = setup if about_effects is None else setup.noted(effects=about_effects)
             try:
                 journal.setup = _settled(
                     setup, journal.found, heights, clock, seed, free=transforms is None, devices=devices
@@ -283,14 +285,9 @@ def _certify(
         f"{draws.num_draws:,} draws of {draws.num_chains} chains, then {ENDINGS.get(enough.why, 'it was stopped')}."
     )
     setup = setup.noted(steps=f"{steps}.", length=length)
-    effects = setup.posterior.about_effects()
-    if effects is not None:
-        off = (
-            f" By a finer rule, that moves means and sds by {enough.off:.1g} posterior sds at most."
-            if enough.off
-            else ""
-        )
-        setup = setup.noted(effects=effects + off)
+    if enough.off:
+        off = f" By a finer rule, that moves means and sds by {enough.off:.1g} posterior sds at most."
+        setup = setup.noted(effects=setup.choices.get("effects", "") + off)
     parts = ("mean", "sd", "quantiles", "mean_error", "sd_error", "quantile_error")
     draws.certificate = Certificate(
         ok=not against,

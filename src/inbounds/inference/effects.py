@@ -17,20 +17,24 @@ __all__ = ["error_of_density", "of_its_variables", "without_effects"]
 LOOKED_AT = 32  # draws
 
 
-def without_effects(posterior: Posterior, quantities: Mapping[str, Callable[[PyTree], Any]]) -> Posterior:
-    """What is sampled in the place of a posterior: the one without the effects of its groups, unless a quantity is a function of those."""
-    marginal = posterior.without_effects()
+def without_effects(
+    posterior: Posterior, quantities: Mapping[str, Callable[[PyTree], Any]]
+) -> tuple[Posterior, str | None]:
+    """What is sampled in the place of a posterior: the one without the effects of its groups, unless a quantity is a function of those.
+
+    And what becomes of the effects, as a sentence; None in models without groups.
+    """
+    marginal, about = posterior.without_effects()
     if marginal is posterior:
-        return posterior
+        return posterior, about
     theta = jax.eval_shape(marginal.start, jax.random.key(0))
     try:
         for function in quantities.values():
             if callable(function):
                 jax.eval_shape(function, theta)
     except KeyError:
-        posterior.sampled_because = "one of the quantities is a function of them"
-        return posterior
-    return marginal
+        return posterior, "sampled like all variables: one of the quantities is a function of them."
+    return marginal, about
 
 
 def of_its_variables(posterior: Posterior, tree: PyTree) -> PyTree:
