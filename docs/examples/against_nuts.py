@@ -1,4 +1,4 @@
-"""What the examples share: the doctor, the sampler, a NUTS run on all the data, the table of differences, and the picture."""
+"""What the examples share: `ib.infer` or choices by hand, a NUTS run on all the data, the table of differences, and the picture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpyro.infer import HMC, MCMC, NUTS, init_to_value
+from numpyro.infer import HMC, MCMC, NUTS, init_to_uniform, init_to_value
 
 import inbounds as ib
 
@@ -98,31 +98,99 @@ class Example:
         return draws
 
 
-def main(example: Example, description: str) -> None:
+@dataclass(frozen=True)
+class Inferred:
+    """A hierarchical model, for which `ib.infer` chooses.
+
+    Args:
+        name: of the files that are written.
+        model: a NumPyro model of the data.
+        data: the arguments of the model; its argument says how many groups they shall have.
+        groups, small_groups: how many.
+        panels: what the picture shows: (title, variable, index...).
+        reference: the same model written for NUTS, such as with effects of unit scale; None takes `model`.
+        effects: names of what the groups have, which are compared apart.
+    """
+
+    name: str
+    model: Callable[..., None]
+    data: Callable[[int], tuple]
+    groups: int
+    small_groups: int
+    panels: list[tuple]
+    reference: Callable[..., None] | None = None
+    effects: tuple[str, ...] = ("effect",)
+
+    def run(self, small: bool, out: Path) -> dict:
+        """The answer and its certificate, NUTS on all the variables, and the differences."""
+        data = self.data(self.small_groups if small else self.groups)
+        began = time.perf_counter()
+        draws = ib.infer(self.model, *data, error=0.5 if small else 0.07, progress=False)
+        ours, found = time.perf_counter() - began, draws.certificate
+        print(draws.summary(), found, sep="\n")
+        began = time.perf_counter()
+        reference = nuts(self.reference or self.model, *data, small=small, target_accept_prob=0.9)
+        result = {"example": self.name, "certified": found.ok, "reasons": list(found.reasons), "method": found.method}
+        result |= differences(found, reference, leave_out=self.effects)
+        result |= {
+            f"{key}_of_effects": value for key, value in differences(found, reference, only=self.effects).items()
+        }
+        result |= {"seconds": round(ours, 1), "seconds_of_nuts": round(time.perf_counter() - began, 1)}
+        result |= {"effects": found.choices.get("effects", "")}
+        print(json.dumps(result, indent=2))
+        (out / f"{self.name}.json").write_text(json.dumps(result, indent=2) + "\n")
+        picture(self.name, draws, reference, self.panels, out, label="ib.infer")
+        return result
+
+
+def differences(
+    found: Any, reference: dict[str, np.ndarray], only: tuple[str, ...] = (), leave_out: tuple[str, ...] = ()
+) -> dict[str, float]:
+    """The largest of the certified means, in posterior sds, and of the sds, relative; empty where there is nothing to compare."""
+    means, sds = [], []
+    for name in found.mean.keys() & reference.keys():
+        if name in leave_out or (only and name not in only):
+            continue
+        mean, sd = reference[name].mean(axis=0), reference[name].std(axis=0)
+        moves = sd > 0  # the last row of a Cholesky factor, say, has zeros in it
+        means.append(np.max(np.abs(found.mean[name] - mean)[moves] / sd[moves]))
+        sds.append(np.max(np.abs(found.sd[name][moves] / sd[moves] - 1)))
+    if not means:
+        return {}
+    return {
+        "largest_error_of_a_mean_in_sds": float(max(means)),
+        "largest_relative_error_of_an_sd": float(max(sds)),
+    }
+
+
+def main(example: Example | Inferred, description: str) -> None:
     """The command line of every example."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--small", action="store_true", help="seconds instead of minutes; the numbers mean nothing")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the picture and the table")
-    parser.add_argument("--quick", action="store_true", help="the sampler and the picture only, on a few rows")
+    if isinstance(example, Example):
+        parser.add_argument("--quick", action="store_true", help="the sampler and the picture only, on a few rows")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with jax.default_matmul_precision("highest"):  # a GPU's shortcuts are visible in a million rows
-        if options.quick:
+        if isinstance(example, Example) and options.quick:
             example.quick_look(options.out)
         else:
             example.run(options.small, options.out)
 
 
-def nuts(model, *args, start: dict, small: bool = False, draws: int = 2_500, **kwargs) -> dict[str, np.ndarray]:
+def nuts(
+    model, *args, start: dict | None = None, small: bool = False, draws: int = 2_500, target_accept_prob=0.8, **kwargs
+) -> dict[str, np.ndarray]:
     """Reference draws from all the data: name -> (draw, ...), deterministic sites included."""
     draws, warmup, chains = (100, 100, 1) if small else (draws, 1_000, 4)
-    start = {name: np.asarray(value, float) for name, value in start.items()}
-    strategy = init_to_value(values=start)
+    start = {name: np.asarray(value, float) for name, value in (start or {}).items()}
+    strategy = init_to_value(values=start) if start else init_to_uniform
     # At small scale a few leapfrog steps stand in: NUTS alone takes ten seconds to compile.
     kernel = (
         HMC(model, num_steps=5, trajectory_length=None, init_strategy=strategy)
         if small
-        else NUTS(model, init_strategy=strategy)
+        else NUTS(model, init_strategy=strategy, target_accept_prob=target_accept_prob)
     )
     mcmc = MCMC(
         kernel, num_warmup=warmup, num_samples=draws, num_chains=chains, chain_method="vectorized", progress_bar=False

@@ -16,7 +16,7 @@ import bambi as bmb
 import numpy as np
 import pandas as pd
 import pymc as pm
-from against_nuts import compare, picture
+from against_nuts import compare, differences, picture
 
 import inbounds as ib
 
@@ -104,19 +104,6 @@ def by_pymc(model: Any, draws: int) -> dict[str, np.ndarray]:
     else:
         found = model.fit(**options)
     return {name: x.values.reshape(-1, *x.shape[2:]) for name, x in found.posterior.data_vars.items()}
-
-
-def differences(found: ib.Certificate, reference: dict[str, np.ndarray]) -> dict[str, float]:
-    """The largest of the certified means, in posterior sds, and of the sds, relative."""
-    means, sds = [], []
-    for name in found.mean.keys() & reference.keys():
-        mean, sd = reference[name].mean(axis=0), reference[name].std(axis=0)
-        means.append(np.max(np.abs(found.mean[name] - mean) / sd))
-        sds.append(np.max(np.abs(found.sd[name] / sd - 1)))
-    return {
-        "largest_error_of_a_mean_in_sds": float(max(means)),
-        "largest_relative_error_of_an_sd": float(max(sds)),
-    }
 
 
 def by_infer(name: str, build: Callable[[int], Any], panels: list[tuple], small: bool, out: Path) -> None:

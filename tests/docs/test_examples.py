@@ -13,12 +13,21 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from numpyro.handlers import seed
+from numpyro.infer.util import log_density
 
 # Short or bad on purpose: the law of these runs is looked at in other ways, or not at all.
 pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 NAMES = ["gamma_regression", "hierarchical", "inclusion", "logistic_regression", "mixture"]
+HIERARCHIES = {  # by script: what is integrated out of each of its models
+    "crossed_effects": "talent",
+    "dirichlet_multinomial": None,
+    "intercepts_and_slopes": "unit",
+    "item_response": "ability",
+    "zero_inflated_groups": "level",
+}
 OF_PYMC = sorted(file.stem for file in EXAMPLES.glob("pymc_*.json"))
 
 
@@ -74,6 +83,40 @@ def test_replica_exchange_finds_the_weight_of_a_mode_that_a_chain_alone_never_le
     assert found["replica exchange"] == pytest.approx(found["truth"], abs=0.06)
     assert found["one chain alone"] == 1.0
     assert found["rounds in which the coldest chain is another"] > 0.2
+
+
+def _inferred(script):
+    module = importlib.import_module(script)
+    return list(module.EXAMPLES.values()) if hasattr(module, "EXAMPLES") else [module.EXAMPLE]
+
+
+@pytest.mark.parametrize("script", HIERARCHIES)
+def test_hierarchical_examples_are_models_of_their_data_and_what_they_name_is_integrated_out(script, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    for example in _inferred(script):
+        density, sites = log_density(seed(example.model, 0), example.data(example.small_groups), {}, {})
+        assert np.isfinite(density), example.name
+        found = json.loads((EXAMPLES / f"{example.name}.json").read_text())
+        assert found["example"] == example.name
+        integrated = HIERARCHIES[script]
+        if integrated is None:
+            assert found["effects"] == ""
+        else:
+            assert integrated in sites
+            assert integrated in example.effects
+            assert f"'{integrated}'" in found["effects"].split(" are integrated out")[0]
+
+
+@pytest.mark.parametrize("script", HIERARCHIES)
+def test_hierarchical_examples_are_certified_and_within_what_is_promised(script, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    for example in _inferred(script):
+        found = json.loads((EXAMPLES / f"{example.name}.json").read_text())
+        assert found["certified"]
+        assert found["largest_error_of_a_mean_in_sds"] < 0.1
+        assert found["largest_relative_error_of_an_sd"] < 0.1
+        assert found.get("largest_error_of_a_mean_in_sds_of_effects", 0.0) < 0.15  # the largest of hundreds
+        assert found.get("largest_relative_error_of_an_sd_of_effects", 0.0) < 0.1
 
 
 @pytest.mark.parametrize("name", [*NAMES, *OF_PYMC])
