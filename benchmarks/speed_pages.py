@@ -1,4 +1,4 @@
-"""Put what `bounds.py`, `accelerator.py`, `throughput` (its memory) and `accuracy.py` have measured into the tables of docs/speed*.md.
+"""Put what `bounds.py`, `accelerator.py`, `throughput` (its memory) and `accuracy.py` have measured into docs/speed.md and docs/results/speed.
 
     python -m benchmarks.speed_pages
 
@@ -130,7 +130,7 @@ def main() -> None:
         "memory": ("throughput", memory),
         "accuracy": ("accuracy", accuracy),
     }
-    for page in sorted(DOCS.glob("speed*.md")):
+    for page in [DOCS / "speed.md", *sorted((DOCS / "results" / "speed").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
         for name, (file, make) in sources.items():
             results = RESULTS / f"{file}.json"

@@ -188,9 +188,9 @@ def write_name(folder: Path, qualified: str, name: str, value: Any) -> Path:
     shown = full.replace("inbounds.", "ib.", 1)
     lines = [shown, "=" * len(shown), "", f".. currentmodule:: {qualified}", ""]
     if inspect.isclass(value):
-        lines += [f".. autoclass:: {name}", "   :members:", "   :special-members: __call__"]
-        if issubclass(value, BaseException):
-            lines = lines[:-2]
+        lines += [f".. autoclass:: {name}"]
+        if not issubclass(value, BaseException):
+            lines += ["   :members:", "   :inherited-members:", "   :special-members: __call__"]
     elif is_constant(name, value):
         lines += [f".. py:data:: {name}", "", f"   {CONSTANTS.get(name, '')}"]
     else:
@@ -262,8 +262,16 @@ def translate(app: Any, what: str, name: str, value: Any, options: Any, lines: l
     lines[:] = docstring_lines("\n".join(lines))
 
 
+def leave_out(app: Any, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
+    """Methods that a class has from another library are left to that library's reference."""
+    function = value.fget if isinstance(value, property) else getattr(value, "func", value)
+    module = getattr(function, "__module__", None)
+    return True if what == "class" and module is not None and not module.startswith("inbounds") else None
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Write the pages before Sphinx looks for them; translate docstrings before napoleon reads their sections."""
     app.connect("builder-inited", write_pages, priority=100)
+    app.connect("autodoc-skip-member", leave_out)
     app.connect("autodoc-process-docstring", translate, priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

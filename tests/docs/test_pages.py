@@ -1,4 +1,4 @@
-"""The Python on the pages runs."""
+"""The Python on the pages runs, and no page is too long."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,13 @@ import pytest
 pytestmark = pytest.mark.filterwarnings("ignore::inbounds.UntrustworthyWarning")
 
 DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_no_page_but_results_is_longer_than_1_200_words():
+    pages = [page for page in DOCS.rglob("*.md") if not {"results", "reference"} & {*page.relative_to(DOCS).parts}]
+    long = {page.name: words for page in pages if (words := len(page.read_text(encoding="utf-8").split())) > 1_200}
+    assert len(pages) > 30
+    assert long == {}
 
 
 @pytest.mark.parametrize(
