@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpyro.distributions as dist
 import pytest
 
 import inbounds as ib
@@ -139,6 +140,14 @@ def test_a_name_that_a_package_hands_on_is_listed():
 def test_a_misspelt_name_is_answered_with_the_nearest(module, misspelt, meant):
     with pytest.raises(AttributeError, match=rf"has no attribute '{misspelt}'\. Did you mean '{meant}'\?"):
         getattr(importlib.import_module(module), misspelt)
+
+
+def test_a_misspelt_argument_of_a_kernel_is_answered_with_the_nearest():
+    posterior = ib.Posterior({"x": dist.Gamma(2.0, 1.0)})
+    with pytest.raises(
+        TypeError, match=r"^sgld has no argument 'noise_corection'\. Did you mean 'noise_correction'\?$"
+    ):
+        ib.sgld(posterior, noise_corection=True)
 
 
 def test_what_resembles_nothing_is_answered_with_nothing():

@@ -19,6 +19,8 @@ import numpy as np
 from numpyro.distributions import Distribution
 from numpyro.distributions.transforms import Transform
 
+from inbounds.arguments import nearest
+
 __all__ = ["Recipe", "in_words", "is_default", "recorded"]
 
 
@@ -91,9 +93,14 @@ def recorded(bind: Callable[[Any, Recipe], Any]) -> Callable[[Callable[..., Any]
 
     def decorate(factory: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(factory)
+        known = list(signature.parameters)
+        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
 
         @functools.wraps(factory)
         def make(*args: Any, **kwargs: Any) -> Any:
+            for name in [] if takes_any else kwargs:
+                if name not in known:
+                    raise TypeError(f"{factory.__name__} has no argument {name!r}.{nearest(name, known)}")
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             arguments = dict(list(bound.arguments.items())[1:])
