@@ -310,10 +310,6 @@ class BinaryNetwork(Estimator):
     The weights are sampled as bounded variables in (-1, 1); every so often their signs are taken as a network of one-bit
     weights, and predictions average the softmax outputs of these networks.
 
-        model = ib.models.BinaryNetwork(hidden=(50,)).fit(X, y)
-        model.score(X_test, y_test); model.predict_proba(X_test)
-        model.export("digits.ibnet")            # one bit per weight, read by 30 lines of NumPy
-
     Args:
         hidden: widths of the hidden layers.
         activation: "relu", "tanh" or "hardtanh".

@@ -144,10 +144,6 @@ def kept_dtype(model: FactorModel) -> str:
 class BayesianNMF(Estimator):
     """Predicts ratings with non-negative factors of users and items, averaged over their posterior.
 
-        model = ib.models.BayesianNMF(rank=20).fit(ratings)
-        model.predict(users, items, return_std=True)
-        model.recommend(user, n=10)
-
     Args:
         rank: number of factors.
         likelihood: "gaussian" (with a precision that is sampled too), "poisson" (for counts: stars are far less spread than counts of
@@ -190,6 +186,8 @@ class BayesianNMF(Estimator):
         >>> mean, std = model.predict([1, 2], [3, 4], return_std=True)
         >>> mean.shape, bool((std > 0).all())
         ((2,), True)
+        >>> len(model.recommend(1, n=5).items)
+        5
     """
 
     _fitted = "draws_"

@@ -209,9 +209,6 @@ FINAL_ITERATIONS = 50  # of the fixed point where proportions are the result
 class LDA(Transformer):
     """Latent Dirichlet allocation by sampling, with the conventions of scikit-learn's `LatentDirichletAllocation`.
 
-        model = ib.models.LDA(n_components=20).fit(counts)         # (documents, words), sparse or dense
-        model.components_; model.transform(new_counts); model.perplexity(new_counts)
-
     The topics are sampled on the simplex from minibatches of documents; what is predicted is averaged over the draws.
 
     Args:
