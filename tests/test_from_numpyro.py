@@ -579,6 +579,8 @@ def test_a_parameter_that_the_prior_puts_outside_its_range_is_named_with_what_it
         (fixed_length, (Y[:-1],), "Data of another length than their plate: 'data' has 24 rows"),
         (fixed_length, (Y, 20), "'data' has 20 rows, but no array given has that length"),
         (not_indexed, (Y,), "shapes that do not fit.*x.rows."),
+        (ordinary, (X[:-1], Y), r"shapes that do not fit.*Arrays given: x \[23, 2\], y \[24\]"),
+        (ordinary, (X, np.full(N, "much")), "observations of 'y' are no numbers, but <U4"),
         (
             counts,
             (np.array([2, 3, 0, 3, 2, 4, 2], np.float32),),
@@ -595,6 +597,15 @@ def test_a_parameter_that_the_prior_puts_outside_its_range_is_named_with_what_it
 def test_a_model_that_cannot_be_sampled_is_told_why_and_what_to_do(model, args, said):
     with pytest.raises(ValueError, match=said):
         ib.from_numpyro(model, *args)
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [(list(X), "^'x' is a list: pass an array"), (np.full(N, "much"), "^'x' is no array of numbers, but of <U4")],
+)
+def test_an_argument_that_is_no_array_of_numbers_is_named(x, said):
+    with pytest.raises(TypeError, match=said):
+        ib.from_numpyro(ordinary, x, Y)
 
 
 def test_a_delta_has_its_value():

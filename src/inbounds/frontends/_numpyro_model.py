@@ -243,6 +243,8 @@ class CalledModel:
         return found
 
     def _check_shape(self, name: str, site: dict[str, Any]) -> None:
+        if isinstance(site["value"], np.ndarray) and site["value"].dtype.kind not in "biufc":
+            raise ValueError(f"The observations of {name!r} are no numbers, but {site['value'].dtype}.")
         got, want = np.shape(site["value"]), tuple(site["fn"].shape())
         try:
             np.broadcast_shapes(got, want)
@@ -261,8 +263,20 @@ class CalledModel:
             ) from error
         except (ValueError, TypeError) as error:
             if "broadcast" not in str(error).lower() and "incompatible shapes" not in str(error).lower():
+                if isinstance(error, TypeError) and (odd := self._no_arrays_of_numbers()):
+                    raise TypeError(f"{odd} The model fails with: {error}") from error
                 raise
             raise ValueError(self._shapes_message(str(error))) from error
+
+    def _no_arrays_of_numbers(self) -> str:
+        """What is odd about the arguments, where a model may fail for it; nothing elsewhere."""
+        given = dict(zip(self._parameters, self.args, strict=False)) | self.kwargs
+        for name, value in given.items():
+            if isinstance(value, list):
+                return f"{name!r} is a list: pass an array, numpy.asarray({name})."
+            if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
+                return f"{name!r} is no array of numbers, but of {value.dtype}. For text, numpy.unique(..., return_inverse=True) has codes."
+        return ""
 
     def _shapes_message(self, problem: str) -> str:
         plates = ", ".join(
@@ -270,10 +284,10 @@ class CalledModel:
         )
         arrays = [f"{name} {list(x.shape)}" for name, x in self.arrays().items()]
         return (
-            f"The model fails with shapes that do not fit: {problem}. Data of another length than their plate, or not "
-            "indexed by its rows, are the usual cause: write `with numpyro.plate(name, N, subsample_size=n) as rows:` and "
-            f"use `x[rows]` for every array inside. Data plates: {plates or 'none found yet'}; arrays given: "
-            f"{', '.join(arrays) or 'none'}."
+            f"The model fails with shapes that do not fit: {problem}. Arrays given: {', '.join(arrays) or 'none'}. Data of "
+            "another length than their plate are the usual cause. A plate with `subsample_size` wants `with numpyro.plate("
+            "name, N, subsample_size=n) as rows:`, and `x[rows]` for every array inside. Such plates: "
+            f"{plates or 'none found yet'}."
         )
 
 
