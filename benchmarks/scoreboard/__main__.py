@@ -3,7 +3,7 @@
     pip install -e . -r benchmarks/scoreboard/requirements.txt
     python -m benchmarks.scoreboard references [--only customers] [--seconds 600] [--at-once 2]
     python -m benchmarks.scoreboard race [--only customers] [--contestants infer nutpie] [--seeds 5] [--seconds 600]
-    python -m benchmarks.scoreboard table
+    python -m benchmarks.scoreboard page
 
 The rules are in `rules.md`, written before the first race. A race that was cut off goes on where it was: each run is a line of its file.
 """
@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.infer.judge import Lines, table
+from benchmarks.infer.judge import Lines
 from benchmarks.scoreboard import references as made
 from benchmarks.scoreboard.contestants import CONTESTANTS
 from benchmarks.scoreboard.models import MODELS
-from benchmarks.scoreboard.races import ROOT, ended, jobs, merged, race_all
-from benchmarks.scoreboard.score import TOLERANCES, time_to
+from benchmarks.scoreboard.page import page
+from benchmarks.scoreboard.races import ROOT, ended, jobs, race_all
 
 TABLES = ROOT / "out" / "scoreboard" / "tables"
 RACES = ROOT / "out" / "scoreboard" / "races.jsonl"
@@ -52,32 +52,10 @@ def make_references(problems: list[str], file: Path, stored: dict[str, Any], arg
             print(problem, {name: x for name, x in stored[problem].items() if name != "margins"}, flush=True)
 
 
-def summary(lines: Lines) -> str:
-    """Times to each tolerance: medians over seeds, with the number of seeds that got there."""
-    rows = []
-    for problem in MODELS:
-        for name, contestant in CONTESTANTS.items():
-            own = [line for line in lines if line["problem"] == problem and line["contestant"] == name]
-            seeds = sorted({line["seed"] for line in own})
-            if not seeds:
-                continue
-            looks = [merged([line for line in own if line["seed"] == seed], contestant.helped) for seed in seeds]
-            cells: list[Any] = [problem, name, len(seeds)]
-            for tolerance in TOLERANCES:
-                times = [time_to(tolerance, of_seed) for of_seed in looks]
-                there = [t for t in times if t is not None]
-                cells.append(f"{np.median(there):.1f} s ({len(there)})" if there else "-")
-            ends = [of_seed[-1]["total"] for of_seed in looks if of_seed]
-            cells.append(float(np.median(ends)) if ends else np.nan)
-            rows.append(cells)
-    head = ("problem", "contestant", "seeds", *(f"to {100 * t:.0f}%" for t in TOLERANCES), "at its end")
-    return table(head, rows)
-
-
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("references", "race", "table"))
+    parser.add_argument("what", choices=("references", "race", "page"))
     parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--rungs", type=int, help="of each contestant, from its first; all where left out")
@@ -98,16 +76,9 @@ def main() -> None:
         missing = [problem for problem in arguments.only if not made.converged(stored.get(problem, {}))]
         make_references(missing, file, stored, arguments)
         return
-    lines = Lines(arguments.out or RACES)
     if arguments.what == "race":
-        known = made.references()
-        todo = jobs(
-            [problem for problem in arguments.only if problem in known],
-            arguments.contestants,
-            range(arguments.seeds),
-            arguments.rungs,
-            arguments.warm,
-        )
+        lines = Lines(arguments.out or RACES)
+        todo = jobs(arguments.only, arguments.contestants, range(arguments.seeds), arguments.rungs, arguments.warm)
         for line in race_all(
             todo,
             lines,
@@ -118,13 +89,13 @@ def main() -> None:
             arguments.platform,
         ):
             print(_said(line), flush=True)
-    print(summary(lines))
+    else:
+        page(arguments.out or RACES)
 
 
 def _said(line: dict[str, Any]) -> str:
-    end = line["looks"][-1] if line["looks"] else {}
-    said = f"{line['problem']}, {line['contestant']} {line['options'] or ''}: "
-    said += f"{end.get('seconds', np.nan):.1f} s, total error {end.get('total', np.nan):.3f}"
+    seconds = ", ".join(f"{look['seconds']:.1f}" for look in line["looks"][-3:])
+    said = f"{line['problem']}, {line['contestant']} {line['options'] or ''}: {len(line['looks'])} looks, the last after {seconds} s"
     return said + (f" ({line['failed']})" if "failed" in line else "")
 
 

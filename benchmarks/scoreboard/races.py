@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.infer.judge import Lines
+from benchmarks.infer.truth import Truth
 from benchmarks.scoreboard.contestants import CONTESTANTS
+from benchmarks.scoreboard.score import errors
 
-__all__ = ["ended", "jobs", "merged", "pairs", "race", "race_all"]
+__all__ = ["ended", "jobs", "merged", "pairs", "race", "race_all", "scored"]
 
 ROOT = Path(__file__).parents[2]
 GRACE = 1.25  # a process that has not looked up by then is stopped
@@ -130,7 +132,7 @@ def race(job: Job, tables: Path, seconds: float, limit: float, cores: str, platf
         for _ in range(1 + job["warm"]):
             left = max(ends - time.perf_counter(), 1)
             out, problems, status = ended([*command, str(tables)], left, **environment, **cached)
-    line = {**job, "limit": seconds, "looks": [json.loads(look) for look in out.splitlines()]}
+    line = {**job, "limit": seconds, "looks": [json.loads(look) for look in out.splitlines() if look.endswith("}")]}
     if status:
         line["failed"] = problems.strip().splitlines()[-1][:300]
     return line
@@ -150,6 +152,15 @@ def _cache(warm: bool) -> Iterator[dict[str, str]]:
         }
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def scored(line: dict[str, Any], truth: Truth) -> dict[str, Any]:
+    """A line whose looks have their errors in place of their answers."""
+    looks = []
+    for look in line["looks"]:
+        rest = {name: value for name, value in look.items() if name not in ("margins", "stated")}
+        looks.append({**rest, **errors(look["margins"], truth, look["stated"])})
+    return {**line, "looks": looks}
 
 
 def merged(lines: Sequence[dict[str, Any]], helped: bool) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ __all__ = ["Around", "counted", "weighted_rows"]
 
 SCRAMBLINGS = 8
 WORK, FEWEST, MOST = 2.5e8, 1_024, 16_384  # rows that one scrambling may visit, and the points that it has
-WIDE = 1.05  # how much wider than the posterior the points are: tails have weights that are bounded
+WIDE = 0.5  # over the root of the numbers: how much wider than the posterior the points are, so that weights in the tails are bounded
 PLATE = "rows"
 
 Named = dict[str, np.ndarray]
@@ -154,10 +154,11 @@ class Around:
         self, center: np.ndarray, covariance: np.ndarray, count: int, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:
         uniform = qmc.Sobol(self.size, scramble=True, rng=np.random.default_rng(seed)).random(count)
-        z = WIDE * norm.ppf(np.clip(uniform, 1e-12, 1 - 1e-12))
+        wide = 1 + WIDE / np.sqrt(self.size)
+        z = wide * norm.ppf(np.clip(uniform, 1e-12, 1 - 1e-12))
         flat = center + z @ np.linalg.cholesky(0.5 * (covariance + covariance.T)).T
         density = -np.asarray(self._values(jnp.asarray(flat), self.data))
-        return flat, density + 0.5 * (z**2).sum(axis=1) / WIDE**2
+        return flat, density + 0.5 * (z**2).sum(axis=1) / wide**2
 
 
 def _normalised(log_weights: np.ndarray) -> np.ndarray:

@@ -6,33 +6,17 @@
 holds the data as NumPy files. OPTIONS, as JSON, choose between candidates; "choose" answers with those that are fastest here, and ends.
 """
 
-import contextlib
 import importlib
 import json
 import os
-import resource
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from peak import forget_peak, peak_megabytes
 from race import CONTESTANTS
 from rows import ROWS
-
-
-def peak_megabytes() -> float:
-    """The most memory that the process has held since the last `forget_peak`."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def forget_peak() -> None:
-    """Importing a library leaves a peak behind that the row does not need (Linux; elsewhere the peak is the whole process's)."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 def main() -> None:

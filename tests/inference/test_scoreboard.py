@@ -94,9 +94,9 @@ def test_a_process_that_goes_on_is_stopped():
 def test_what_has_not_converged_is_no_reference(tmp_path):
     margins = {"x": [1.0, 2.0, -2.0, 1.0, 4.0]}
     entry = {
-        "error": 0.002, "quantile_error": 0.004, "khat": 0.1, "r_hat": 1.001, "disagreement": 3.0, "margins": margins
+        "error": 0.002, "quantile_error": 0.004, "r_hat": 1.001, "disagreement": 3.0, "margins": margins
     }  # fmt: skip
-    bad = {name: {**entry, name: 20.0} for name in ("quantile_error", "khat", "r_hat", "disagreement")}
+    bad = {name: {**entry, name: 20.0} for name in ("quantile_error", "r_hat", "disagreement")}
     (tmp_path / "file.json").write_text(json.dumps({"good": entry, **bad, "without": {"margins": margins}}))
     found = references(tmp_path / "file.json")
     assert set(found) == {"good"}
