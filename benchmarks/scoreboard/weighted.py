@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from arviz_stats.base import array_stats
 from jax.flatten_util import ravel_pytree
 from numpyro.infer import init_to_median
 from numpyro.infer.util import initialize_model
@@ -25,7 +24,8 @@ from benchmarks.infer.truth import PROBABILITIES
 __all__ = ["Around", "counted", "weighted_rows"]
 
 SCRAMBLINGS = 8
-WORK, FEWEST, MOST = 2.5e8, 1_024, 16_384  # rows that one scrambling may visit, and the points that it has
+FEWEST, MOST, WORK = 1_024, 16_384, 2.5e8  # points of a scrambling; and rows that it may visit
+GOOD = 0.006  # of the worst quantile, in sds: enough
 WIDE = 0.5  # over the root of the numbers: how much wider than the posterior the points are, so that weights in the tails are bounded
 PLATE = "rows"
 
@@ -116,24 +116,31 @@ class Around:
 
     def margins(self) -> dict[str, Any]:
         """Mean, sd and quantiles of every variable on its own scale, with what weights and scramblings say of their errors."""
-        rows = len(next(iter(self.data.values())))
-        points = 2 ** int(np.log2(np.clip(WORK / rows, FEWEST, MOST)))
         center, covariance = self.mode, self.covariance
         for first in range(2):  # the posterior's own mean and covariance are nearer than the mode's
-            flat, log_weights = self._points(center, covariance, 2 * points, seed=100 + first)
+            flat, log_weights = self._points(center, covariance, 2 * FEWEST, seed=100 + first)
             weights = _normalised(log_weights)
             if 1 / (weights**2).sum() < 5 * self.size:
                 break  # too few to tell
             center = weights @ flat
             covariance = (flat - center).T @ ((flat - center) * weights[:, None])
+        most = max(FEWEST, min(MOST, WORK / len(next(iter(self.data.values())))))
+        points = FEWEST
+        while True:
+            found = self._said(center, covariance, points)
+            if found["quantile_error"] < GOOD or 2 * points > most:
+                return {**found, "starts at the mode": self.found}
+            points *= 2
+
+    def _said(self, center: np.ndarray, covariance: np.ndarray, points: int) -> dict[str, Any]:
         found = [self._points(center, covariance, points, seed) for seed in range(SCRAMBLINGS)]
         flat, log_weights = (np.concatenate(parts) for parts in zip(*found, strict=True))
         weights = _normalised(log_weights)
         theta = {name: np.asarray(x, float) for name, x in self._theta(jnp.asarray(flat), self.data).items()}
         margins = {name: _margin(x, weights) for name, x in theta.items()}
-        each = [slice(k * points, (k + 1) * points) for k in range(SCRAMBLINGS)]
         errors = []
         for name, x in theta.items():
+            each = [slice(k * points, (k + 1) * points) for k in range(SCRAMBLINGS)]
             own = np.stack([_margin(x[part], _normalised(log_weights[part])) for part in each])
             with np.errstate(all="ignore"):
                 spread = own.std(axis=0, ddof=1) / np.sqrt(SCRAMBLINGS) / margins[name][..., 1:2]
@@ -143,10 +150,9 @@ class Around:
             "error": round(float(worst[0]), 6),
             "sd_error": round(float(worst[1]), 6),
             "quantile_error": round(float(worst[2:].max()), 6),
-            "khat": round(float(np.ravel(array_stats.psislw(log_weights)[1])[0]), 3),
+            "largest weight": round(float(weights.max() * len(weights)), 1),
             "efficiency": round(float(1 / (weights**2).sum() / len(weights)), 4),
             "points": len(weights),
-            "starts at the mode": self.found,
             "margins": margins,
         }
 

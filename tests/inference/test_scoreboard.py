@@ -11,7 +11,7 @@ from scipy import stats
 
 from benchmarks.infer.judge import Lines
 from benchmarks.infer.truth import Truth, of_law
-from benchmarks.scoreboard import races
+from benchmarks.scoreboard import page, races
 from benchmarks.scoreboard.contestants import CONTESTANTS
 from benchmarks.scoreboard.models import MODELS
 from benchmarks.scoreboard.references import disagreement, references
@@ -120,7 +120,7 @@ def test_weighted_points_have_the_margins_of_a_known_posterior():
     truth = of_law(stats.beta(31, 271))
     assert np.abs(found["margins"]["rate"] - truth).max() < 0.003 * truth[1]
     assert found["quantile_error"] < 0.003
-    assert found["khat"] < 0.5
+    assert found["largest weight"] < 100
     assert found["starts at the mode"] == 2
     assert found["margins"]["odds"][0] == pytest.approx(31 / 270, rel=1e-3)
 
@@ -129,3 +129,45 @@ def test_what_draws_say_is_beside_what_weights_say_in_standard_errors():
     drawn = {"margins": {"x": [1.03, 1.0, 0.0, 0.0, 0.0]}, "ess": 10_000, "tail_ess": 2_500}
     assert disagreement({"x": np.array([1.0, 1.04, 0.0, 0.0, 0.0])}, drawn) == 3.0
     assert disagreement({"x": np.array([1.0, 1.08, 0.0, 0.0, 0.0])}, drawn) == 4.0
+
+
+def _line(name, total, seconds, seed=0, **more):
+    looks = [{"seconds": t, "total": x, "mean": x / 2} for t, x in zip(seconds, total, strict=True)]
+    rungs = CONTESTANTS[name].rungs
+    return {"problem": "weeks", "contestant": name, "options": rungs[0], "seed": seed, "looks": looks, **more}
+
+
+def test_the_matrix_has_medians_of_seeds_that_got_there_and_errors_of_those_that_did_not():
+    lines = [
+        _line("infer", [0.04], [9.0]),
+        _line("infer", [0.03], [5.0], seed=1),
+        _line("infer", [0.2], [6.0], seed=2),
+        _line("infer", [0.01], [1.0], warm=True),
+        _line("numpyro nuts", [0.3, 0.123], [20.0, 40.0]),
+        _line("laplace", [], [], failed="stopped"),
+    ]
+    assert page.matrix(lines, 0.05).splitlines()[-1] == "| weeks | **7.0 s (2 of 3)** | - (12%) | - |"
+    assert page.matrix(lines, 0.2).splitlines()[-1] == "| weeks | **6.0 s** | 40.0 s | - |"
+
+
+def test_claims_are_those_of_certified_answers():
+    said = {"means within": 0.9, "sds within": 1.0, "mean times stated": 2.5, "sd times stated": 1.0}
+    lines = [_line("infer", [0.1], [3.0]), _line("infer", [0.5], [3.0], seed=1), _line("infer", [], [], seed=2)]
+    lines[0]["looks"][0] |= {**said, "certified": True}
+    lines[1]["looks"][0] |= {**said, "certified": False}
+    assert page.claims(lines).splitlines()[-1] == "| `infer` 0.05 | 3 | 2 | 1 | 90% | 100% | 0.050 | 2.5 |"
+
+
+def test_results_are_collected_once_and_a_page_is_made_between_its_markers(tmp_path):
+    for _ in range(2):
+        page.collect([_line("infer", [0.0123456], [9.0]) | {"warm": False}], tmp_path / "results.json")
+    (stored,) = json.loads((tmp_path / "results.json").read_text())
+    assert stored["looks"][0]["total"] == 0.01235
+    text = "a\n<!-- x -->\nold\n<!-- /x -->\nb"
+    assert page.blocks(text, {"x": "new"}) == "a\n<!-- x -->\nnew\n<!-- /x -->\nb"
+
+
+def test_answers_are_scored_when_the_truth_is_known():
+    look = {"seconds": 1.0, "margins": {"x": TRUTH.margins["x"].tolist()}, "stated": {}}
+    (scored,) = races.scored({"problem": "weeks", "looks": [look]}, TRUTH)["looks"]
+    assert scored == {"seconds": 1.0, "mean": 0.0, "sd": 0.0, "quantile": 0.0, "total": 0.0}
