@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=1, help="side by side; races on two cores each")
     parser.add_argument("--over", type=float, default=np.inf, help="seconds after which no race goes on")
     parser.add_argument("--warm", action="store_true", help="races with JAX's compilation cache filled")
+    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="that seconds of races are of")
     parser.add_argument("--platform", default="cpu", help="of JAX, in races")
     parser.add_argument("--every", type=int, default=1, help="of references: every so manyth row alone, to try it")
     parser.add_argument("--tables", type=Path, default=TABLES)
@@ -87,6 +88,7 @@ def main() -> None:
             arguments.at_once,
             arguments.over,
             arguments.platform,
+            arguments.clock,
         ):
             print(_said(line), flush=True)
     else:

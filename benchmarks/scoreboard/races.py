@@ -84,7 +84,14 @@ def jobs(
 
 
 def race_all(
-    todo: Sequence[Job], lines: Lines, tables: Path, seconds: float, at_once: int, over: float, platform: str = "cpu"
+    todo: Sequence[Job],
+    lines: Lines,
+    tables: Path,
+    seconds: float,
+    at_once: int,
+    over: float,
+    platform: str = "cpu",
+    clock: str = "wall",
 ) -> Iterator[dict[str, Any]]:
     """The lines of those jobs that the file has not, as they end.
 
@@ -93,6 +100,7 @@ def race_all(
         at_once: runs side by side, on two cores each.
         over: the seconds after which the file is left alone: what runs then is stopped and not kept.
         platform: of JAX.
+        clock: that `seconds` are of, "wall" or "processor".
     """
     ends = time.perf_counter() + over
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -104,7 +112,7 @@ def race_all(
     def work(cores: str) -> None:
         try:
             while (left := ends - time.perf_counter()) > 0:
-                line = race(waiting.get_nowait(), tables, seconds, min(GRACE * seconds, left), cores, platform)
+                line = race(waiting.get_nowait(), tables, seconds, left, cores, platform, clock)
                 if time.perf_counter() < ends:
                     done.put(line)
         except queue.Empty:
@@ -121,20 +129,28 @@ def race_all(
             thread.result()
 
 
-def race(job: Job, tables: Path, seconds: float, limit: float, cores: str, platform: str) -> dict[str, Any]:
+def race(job: Job, tables: Path, seconds: float, left: float, cores: str, platform: str, clock: str) -> dict[str, Any]:
     """One process: its looks, and why it ended if it failed. A warm run comes after one that filled JAX's cache."""
+    limit = min(GRACE * seconds, left) if clock == "wall" else left
     command = ["taskset", "-c", cores] if cores else []
     command += [sys.executable, "-W", "ignore", "-m", "benchmarks.scoreboard.worker"]
-    command += [job["problem"], job["contestant"], json.dumps(job["options"]), str(job["seed"]), str(seconds)]
+    command += [job["problem"], job["contestant"], json.dumps(job["options"]), str(job["seed"]), str(seconds), clock]
+    if clock == "processor":
+        command = ["prlimit", f"--cpu={GRACE * seconds:.0f}", *command]
     environment = {"JAX_PLATFORMS": platform} | (dict.fromkeys(THREADS, "2") if cores else {})
     ends = time.perf_counter() + limit
     with _cache(job["warm"]) as cached:
         for _ in range(1 + job["warm"]):
             left = max(ends - time.perf_counter(), 1)
             out, problems, status = ended([*command, str(tables)], left, **environment, **cached)
-    line = {**job, "limit": seconds, "looks": [json.loads(look) for look in out.splitlines() if look.endswith("}")]}
+    line = {
+        **job,
+        "limit": seconds,
+        "clock": clock,
+        "looks": [json.loads(look) for look in out.splitlines() if look.endswith("}")],
+    }
     if status:
-        line["failed"] = problems.strip().splitlines()[-1][:300]
+        line["failed"] = (problems.strip().splitlines() or [f"status {status}"])[-1][:300]
     return line
 
 
