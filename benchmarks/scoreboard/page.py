@@ -23,9 +23,10 @@ from benchmarks.scoreboard.races import ROOT, merged, scored
 from benchmarks.scoreboard.score import TOLERANCES, time_to
 from benchmarks.scoreboard.tables import SOURCES
 
-__all__ = ["blocks", "collect", "matrix", "page", "picture", "seeds_of", "times"]
+__all__ = ["blocks", "collect", "matrix", "page", "picture", "seeds_of", "summary", "times"]
 
 RESULTS = ROOT / "benchmarks" / "results" / "scoreboard_races.json"
+README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "results" / "scoreboard" / "README.md"
 COLOURS = {
     "infer": ("lm-nc", "o-"),
@@ -102,6 +103,26 @@ def _cell(looks: list[list[Line]], there: list[float], best: float | None) -> st
         return f"**{said}**" if seconds == best else said
     ends = [of_seed[-1]["total"] for of_seed in looks if of_seed]
     return f"- ({100 * float(np.median(ends)):.2g}%)" if ends else "-"
+
+
+def summary(lines: list[Line], tolerance: float = 0.05) -> str:
+    """A row per contestant, of the problems that it ran: how many it answered within a tolerance, how fast, and where it was first."""
+    medians: dict[str, dict[str, float | None]] = {}
+    for name in CONTESTANTS:
+        for problem in dict.fromkeys(line["problem"] for line in lines):
+            if looks := seeds_of(lines, problem, name):
+                there = times(looks, tolerance)
+                medians.setdefault(name, {})[problem] = float(np.median(there)) if there else None
+    rows = []
+    for name, own in medians.items():
+        there = {problem: seconds for problem, seconds in own.items() if seconds is not None}
+        first = sum(
+            seconds == min(t for other in medians.values() if (t := other.get(problem)) is not None)
+            for problem, seconds in there.items()
+        )
+        median = f"{np.median(list(there.values())):.0f} s" if there else "-"
+        rows.append([f"`{name}`", f"{len(there)} of {len(own)}", median, str(first)])
+    return _markdown([f"total error within {100 * tolerance:.0f}%", "problems", "median time", "first on"], rows)
 
 
 def claims(lines: list[Line]) -> str:
@@ -198,4 +219,5 @@ def page(races: Path) -> None:
     tables = {f"to {100 * tolerance:.0f}%": matrix(lines, tolerance) for tolerance in TOLERANCES}
     tables |= {"claims": claims(lines), "problems": problems(entries)}
     PAGE.write_text(blocks(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
+    README.write_text(blocks(README.read_text(encoding="utf-8"), {"scoreboard": summary(lines)}), encoding="utf-8")
     picture(lines, PAGE.parent / "error-against-seconds")

@@ -150,6 +150,19 @@ def test_the_matrix_has_medians_of_seeds_that_got_there_and_errors_of_those_that
     assert page.matrix(lines, 0.2).splitlines()[-1] == "| weeks | **6.0 s** | 40.0 s | - |"
 
 
+def test_the_summary_counts_problems_and_who_was_first_on_them():
+    lines = [_line("infer", [0.04], [9.0]), _line("laplace", [0.01], [3.0]), _line("nutpie", [0.3], [9.0])]
+    lines += [
+        {**_line("infer", [0.04], [5.0]), "problem": "gaps"},
+        {**_line("laplace", [0.2], [3.0]), "problem": "gaps"},
+    ]
+    assert page.summary(lines).splitlines()[2:] == [
+        "| `infer` | 2 of 2 | 7 s | 1 |",
+        "| `nutpie` | 0 of 1 | - | 0 |",
+        "| `laplace` | 1 of 2 | 3 s | 1 |",
+    ]
+
+
 def test_claims_are_those_of_certified_answers():
     said = {"means within": 0.9, "sds within": 1.0, "mean times stated": 2.5, "sd times stated": 1.0}
     lines = [_line("infer", [0.1], [3.0]), _line("infer", [0.5], [3.0], seed=1), _line("infer", [], [], seed=2)]
