@@ -23,10 +23,10 @@ from benchmarks.scoreboard.races import ROOT, merged, scored
 from benchmarks.scoreboard.score import TOLERANCES, time_to
 from benchmarks.scoreboard.tables import SOURCES
 
-__all__ = ["blocks", "collect", "matrix", "page", "picture", "seeds_of", "summary", "times"]
+__all__ = ["blocks", "collect", "matrix", "page", "picture", "runs", "seeds_of", "summary", "times"]
 
 RESULTS = ROOT / "benchmarks" / "results" / "scoreboard_races.json"
-README = ROOT / "README.md"
+TEXT = Path(__file__).with_name("page.md")  # what is between its markers is made
 PAGE = ROOT / "docs" / "results" / "scoreboard" / "README.md"
 COLOURS = {
     "infer": ("lm-nc", "o-"),
@@ -115,13 +115,13 @@ def summary(lines: list[Line], tolerance: float = 0.05) -> str:
                 medians.setdefault(name, {})[problem] = float(np.median(there)) if there else None
     rows = []
     for name, own in medians.items():
-        there = {problem: seconds for problem, seconds in own.items() if seconds is not None}
+        reached = {problem: seconds for problem, seconds in own.items() if seconds is not None}
         first = sum(
             seconds == min(t for other in medians.values() if (t := other.get(problem)) is not None)
-            for problem, seconds in there.items()
+            for problem, seconds in reached.items()
         )
-        median = f"{np.median(list(there.values())):.0f} s" if there else "-"
-        rows.append([f"`{name}`", f"{len(there)} of {len(own)}", median, str(first)])
+        median = f"{np.median(list(reached.values())):.0f} s" if reached else "-"
+        rows.append([f"`{name}`", f"{len(reached)} of {len(own)}", median, str(first)])
     return _markdown([f"total error within {100 * tolerance:.0f}%", "problems", "median time", "first on"], rows)
 
 
@@ -145,6 +145,25 @@ def claims(lines: list[Line]) -> str:
 
 def _beyond(ends: list[Line]) -> str:
     return f"{max(max(end['mean times stated'], end['sd times stated']) for end in ends):.1f}"
+
+
+def runs(lines: list[Line]) -> str:
+    """What was run, in a sentence per clock and limit."""
+    kinds = sorted({(line["clock"], line["limit"], line.get("warm", False)) for line in lines})
+    said = []
+    for clock, limit, warm in kinds:
+        own = [
+            line for line in lines if (line["clock"], line["limit"], line.get("warm", False)) == (clock, limit, warm)
+        ]
+        where = (
+            "on two cores of their own"
+            if clock == "wall"
+            else "on one core that others used: seconds are the processor's"
+        )
+        cache = ", with JAX's compilation cache filled" if warm else ", compilation included"
+        seeds = len({line["seed"] for line in own})
+        said.append(f"{len(own)} runs of at most {limit:.0f} seconds, {seeds} of each at most, {where}{cache}.")
+    return "\n".join(said)
 
 
 def problems(entries: dict[str, Line]) -> str:
@@ -217,7 +236,7 @@ def page(races: Path) -> None:
     lines = json.loads(RESULTS.read_text(encoding="utf-8"))
     entries = json.loads(made.FILE.read_text(encoding="utf-8"))
     tables = {f"to {100 * tolerance:.0f}%": matrix(lines, tolerance) for tolerance in TOLERANCES}
-    tables |= {"claims": claims(lines), "problems": problems(entries)}
-    PAGE.write_text(blocks(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
-    README.write_text(blocks(README.read_text(encoding="utf-8"), {"scoreboard": summary(lines)}), encoding="utf-8")
+    tables |= {"summary": summary(lines), "run": runs(lines), "claims": claims(lines), "problems": problems(entries)}
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(blocks(TEXT.read_text(encoding="utf-8"), tables), encoding="utf-8")
     picture(lines, PAGE.parent / "error-against-seconds")

@@ -5,7 +5,7 @@
 Every contestant samples the same statement (`rows.py`) by SGLD with the same step size and keeps the same draws, each in a process of its
 own (`worker.py`), used as its documentation does (`contestants/`). Runs are interleaved; the table shows the median of the
 repeats, compilation apart. Slow contestants run fewer steps. `--set-up` makes the environments of peers that cannot live in the
-main one, `--pages` writes the tables of the stored results into docs/speed.md.
+main one, `--pages` writes the tables of the stored results into README.md and docs/speed.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import startup
 from environments import pinned, set_up
 from race import CONTESTANTS, race
 from rows import ROWS
-from tables import as_text, into_page
+from tables import as_text, into_pages
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "throughput.json"
@@ -58,11 +58,11 @@ def main() -> None:
     parser.add_argument(
         "--pages",
         action="store_true",
-        help=f"write {RESULTS.name} into docs/speed.md, and measure nothing",
+        help=f"write {RESULTS.name} into README.md and docs/speed.md, and measure nothing",
     )
     options = parser.parse_args()
     if options.pages:
-        return into_page(ROOT, json.loads(RESULTS.read_text()))
+        return into_pages(ROOT, json.loads(RESULTS.read_text()))
     if options.set_up:
         set_up(sorted({CONTESTANTS[name].environment for name in options.contestants} - {None}))
     found: dict = {"machine": machine(), "rows": {}}

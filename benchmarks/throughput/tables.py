@@ -1,4 +1,4 @@
-"""The tables, as text for a terminal and as Markdown for the page about speed."""
+"""The tables, as text for a terminal and as Markdown for the README and the page about speed."""
 
 from __future__ import annotations
 
@@ -113,8 +113,26 @@ def nuts_table(found: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def into_page(root: Path, found: dict[str, Any]) -> None:
-    """Write the tables of the page about speed."""
-    page = root / "docs" / "speed.md"
-    before, rest = page.read_text().split(START)
-    page.write_text(before + START + "\n" + as_markdown(found) + "\n" + END + rest.split(END)[1])
+def scoreboard(found: dict[str, Any]) -> str:
+    """The README's table: ours, the limit, and the fastest of the others."""
+    lines = [
+        "| microseconds per step | Inbounds | by hand (the limit) | fastest peer | which |",
+        "|---|---:|---:|---:|---|",
+    ]
+    for row in found["rows"].values():
+        times = {
+            name: result["microseconds"] for name, result in row["contestants"].items() if "microseconds" in result
+        }
+        ours, limit = times.pop("inbounds"), times.pop("limit")
+        peer = min(times, key=times.__getitem__)
+        lines.append(
+            f"| {row['title']} | {micro(ours)} | {micro(limit)} | {micro(times[peer])} | {CONTESTANTS[peer].title} |"
+        )
+    return "\n".join(lines)
+
+
+def into_pages(root: Path, found: dict[str, Any]) -> None:
+    """Write the table of the README, and the long ones of the page about speed."""
+    for page, made in ((root / "README.md", scoreboard(found)), (root / "docs" / "speed.md", as_markdown(found))):
+        before, rest = page.read_text().split(START)
+        page.write_text(before + START + "\n" + made + "\n" + END + rest.split(END)[1])

@@ -24,7 +24,6 @@ PAGES = [
     "examples/README",
     "reference/names/inbounds.sgld",
     "results/nmf/README",
-    "results/scoreboard/README",
 ]
 PHONE = {"width": 400, "height": 800}
 DESK = {"width": 1280, "height": 900}

@@ -132,7 +132,7 @@ def test_what_draws_say_is_beside_what_weights_say_in_standard_errors():
 
 
 def _line(name, total, seconds, seed=0, **more):
-    looks = [{"seconds": t, "total": x, "mean": x / 2} for t, x in zip(seconds, total, strict=True)]
+    looks = [{"seconds": t, "total": x, "mean": x / 2, "certified": False} for t, x in zip(seconds, total, strict=True)]
     rungs = CONTESTANTS[name].rungs
     return {"problem": "weeks", "contestant": name, "options": rungs[0], "seed": seed, "looks": looks, **more}
 
@@ -161,6 +161,25 @@ def test_the_summary_counts_problems_and_who_was_first_on_them():
         "| `nutpie` | 0 of 1 | - | 0 |",
         "| `laplace` | 1 of 2 | 3 s | 1 |",
     ]
+
+
+def test_a_page_is_made_of_results_and_references(tmp_path, monkeypatch):
+    entry = {"quantile_error": 0.004, "r_hat": 1.001, "disagreement": 3.0, "numbers": 8, "error": 0.001, "margins": {}}
+    (tmp_path / "references.json").write_text(json.dumps({"weeks": entry}))
+    kept = {"limit": 60.0, "clock": "wall", "warm": False}
+    page.collect(
+        [_line("infer", [0.04], [9.0], **kept), _line("laplace", [0.1], [3.0], **kept)], tmp_path / "races.json"
+    )
+    monkeypatch.setattr(page.made, "FILE", tmp_path / "references.json")
+    monkeypatch.setattr(page, "RESULTS", tmp_path / "races.json")
+    monkeypatch.setattr(page, "PAGE", tmp_path / "docs" / "README.md")
+    page.page(tmp_path / "none.jsonl")
+    text = page.PAGE.read_text()
+    assert "| weeks | **9.0 s** | - (10%) |" in text
+    assert "2 runs of at most 60 seconds, 1 of each at most, on two cores of their own, compilation included." in text
+    assert "R-hat 1.0010" in text
+    assert "none that may be used" in text
+    assert {path.suffix for path in page.PAGE.parent.iterdir()} == {".md", ".png", ".svg"}
 
 
 def test_claims_are_those_of_certified_answers():
