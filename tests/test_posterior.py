@@ -7,6 +7,7 @@ import numpyro.distributions as dist
 import pytest
 import scipy.stats
 from numpyro.distributions import constraints
+from numpyro.distributions.transforms import OrderedTransform
 
 import inbounds as ib
 from tests.models_for_tests import poisson_rates
@@ -167,3 +168,10 @@ def test_an_error_of_the_models_own_is_not_taken_for_a_name():
     both = ib.Posterior({"w": dist.Normal()}, lambda theta, batch: {}["w"] * theta["w"], {"w": X})
     with pytest.raises(KeyError):
         ib.sample(ib.sgld(both), 0.1, 10)
+
+
+def test_supports_of_vectors_are_called_as_numpyro_calls_them():
+    priors = {"cuts": dist.TransformedDistribution(dist.Normal(0, 1).expand([3]).to_event(1), OrderedTransform())}
+    assert repr(ib.Posterior(priors | {"share": dist.Dirichlet(np.ones(3))})) == (
+        "Posterior(cuts in ordered_vector, share in simplex; no data)"
+    )

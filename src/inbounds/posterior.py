@@ -29,6 +29,7 @@ from inbounds.data.spread import Spread
 from inbounds.display import html_table
 from inbounds.engine.compiled import Compiled
 from inbounds.space import is_constraint
+from inbounds.transforms._base import snake_case
 from inbounds.trees import PyTree, variable_name
 
 __all__ = ["Posterior", "base_of", "is_distribution", "middle_of_draws", "support_name"]
@@ -407,10 +408,10 @@ class Posterior:
 
 
 def support_name(support: constraints.Constraint) -> str:
-    """'(0, inf)' for positive, the constraint's own name for vector supports."""
+    """'(0, inf)' for positive, the name as in `numpyro.distributions.constraints` for vector supports."""
     lower, upper = tf.bounds(support)
     if np.all(np.isneginf(lower)) and np.all(np.isposinf(upper)) and tf.is_vector(support):
-        return type(support).__name__.lstrip("_").lower()
+        return snake_case(type(support).__name__)
     ends = [f"{np.asarray(end).item():g}" if np.size(end) == 1 else "array" for end in (lower, upper)]
     return f"({ends[0]}, {ends[1]})"
 
