@@ -12,7 +12,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # A part imports those before it, and no other. `inbounds` itself and the command line hand on what there is.
 ORDER = (
-    "arguments", "trees", "precision", "recipe", "namespaces", "display", "schedules", "engine", "transforms", "space", "data",
+    "arguments", "trees", "precision", "deadline", "recipe", "namespaces", "display", "schedules", "engine", "transforms", "space", "data",
     "contents", "files", "posterior", "exact", "hierarchies", "frontends", "preconditioners", "gradients", "metrics", "kernels", "sampling",
     "inference", "diagnostics", "models", "tuning", "testing", "", "cli",
 )  # fmt: skip

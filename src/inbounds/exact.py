@@ -15,6 +15,7 @@ import numpy as np
 
 from inbounds import trees
 from inbounds.data.arrays import is_stream
+from inbounds.deadline import go_on
 from inbounds.posterior import Posterior
 from inbounds.precision import in_double
 from inbounds.trees import PyTree
@@ -169,13 +170,16 @@ def slices(posterior: Posterior, size: int, part: Part | None = None) -> Iterato
     assert total is not None
     size = min(size, total)
     data = posterior.data
+    go_on()
     if is_stream(data) and part is None:
         for rows in data.slices(size):
+            go_on()
             count = len(jax.tree.leaves(rows)[0])
             yield jax.tree.map(lambda leaf, n=size - count: _filled(leaf, n), rows), (np.arange(size) < count) * 1.0
         return
     data = posterior.placed_data if part is None else part.rows
     for start in range(0, total, size):
+        go_on()
         first = min(start, total - size)  # the last slice begins earlier, and does not count the rows of the one before
         yield data if size == total else _cut(data, first, size), (np.arange(first, first + size) >= start) * 1.0
 

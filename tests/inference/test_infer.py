@@ -11,8 +11,10 @@ import pytest
 from numpyro.distributions import constraints
 
 import inbounds as ib
-from inbounds.inference import _infer, choose
+from inbounds.deadline import OutOfTimeError
+from inbounds.inference import _infer, choose, stopping, windows
 from inbounds.inference.clock import Clock
+from inbounds.sampling import run
 from inbounds.space import Space
 from tests.inference.spending import ROWS, exact, of_spending, spending
 
@@ -274,13 +276,81 @@ def test_a_refusal_hands_over_draws_and_the_table_of_errors():
     assert str(found).startswith("NOT certified")
 
 
-def test_time_that_is_over_is_said_with_a_cure(certified):
-    with pytest.warns(ib.UntrustworthyWarning, match="give it more `seconds`"):
-        draws = of_spending(seconds=1e-9)
+@pytest.fixture
+def time_ends(monkeypatch):
+    """Lets the time be over when something of a module has been called."""
+
+    def after(module, name):
+        whole = getattr(module, name)
+
+        def wrapped(*arguments, **options):
+            found = whole(*arguments, **options)
+            (clock,) = [one for one in (getattr(arguments[0], "clock", None), *arguments) if isinstance(one, Clock)]
+            clock.seconds = 1e-9
+            return found
+
+        monkeypatch.setattr(module, name, wrapped)
+
+    return after
+
+
+def refused(match, **options):
+    with pytest.warns(ib.UntrustworthyWarning, match=match):
+        draws = of_spending(**options)
     assert not draws.certificate.ok
+    return draws
+
+
+def test_time_that_is_over_is_said_with_a_cure(certified, time_ends):
+    time_ends(stopping.Enough, "enough")
+    draws = refused("give it more `seconds`", error=0.01, seconds=1e6)
     assert draws.certificate.choices["length"].endswith("then the time was over.")
-    assert 0 < draws.num_draws < certified.num_draws
+    assert 0 < draws.num_draws <= certified.num_draws  # the second of two chunks had no more time
     assert draws.certificate.reached > draws.certificate.error
+    assert any("far from the centre" in reason for reason in draws.certificate.reasons)  # nobody knows
+
+
+def test_without_any_time_nothing_runs_and_it_says_where_it_stood(monkeypatch):
+    monkeypatch.setattr(run.Run, "chunk", lambda *_: pytest.fail("it makes a step"))
+    posterior = ib.Posterior(spending().priors, spending().log_likelihood, spending().data)  # whose mode nobody knows
+    with pytest.warns(ib.UntrustworthyWarning, match="0 draws per chain only, after 0 steps"):
+        draws = ib.infer(posterior, seconds=1e-9, progress=False)
+    assert "The search for the mode had not ended. Give it more `seconds`." in draws.certificate.reasons[0]
+    assert np.isinf(draws.certificate.mean_error["rate"])
+
+
+def test_without_time_for_the_long_run_there_are_the_draws_of_the_short_one(time_ends):
+    time_ends(windows, "_window")
+    draws = refused("these draws are of a short look", seconds=1e6)
+    assert draws.num_draws >= 50
+    assert np.isfinite(draws.certificate.mean_error["rate"])
+
+
+def out_of_time(*arguments, **options):
+    raise OutOfTimeError
+
+
+def test_what_there_was_no_time_to_look_at_is_said(monkeypatch):
+    """Other modes, so that nothing is certified; and the noise, so that every step takes all the data."""
+    monkeypatch.setattr(choose, "look_elsewhere", out_of_time)
+    monkeypatch.setattr(choose, "noise_of_rows", out_of_time)
+    draws = refused("no time to look for other modes", error=0.2)
+    assert draws.certificate.choices["batch"].startswith("all the rows in each step: there was no time")
+
+
+@pytest.mark.parametrize(("has_time", "reason"), [(True, "too noisy far from the centre"), (False, "no time to see")])
+def test_noise_far_out_that_there_is_no_time_to_cure_is_refused(has_time, reason, monkeypatch, time_ends):
+    """It is looked at in the short run before, and again when the long one has ended."""
+    looks, look = [], _infer.calmer_far_out
+    monkeypatch.setattr(choose, "TOLERATED_FAR_OUT", 0.0)
+    monkeypatch.setattr(_infer, "calmer_far_out", lambda setup, draws: looks.append(draws) or look(setup, draws))
+    if has_time:
+        monkeypatch.setattr(_infer, "ROUNDS", 1)
+    else:
+        time_ends(stopping.Enough, "enough")
+    draws = refused(reason, error=0.2)
+    assert len(looks) == 2
+    assert looks[1] is draws
 
 
 def test_memory_is_kept_to_and_an_error_that_does_not_fit_is_refused(monkeypatch, certified):

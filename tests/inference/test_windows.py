@@ -96,7 +96,7 @@ def test_a_window_with_steps_that_are_too_long_makes_no_metric():
     """Crossed effects, whose scales go to zero in the Gaussian at the mode: chains left, and the metric was one of where they had gone."""
     posterior = MODELS["crossed_effects"]()
     space, found, setup, clock = chosen(posterior)
-    settled = settle(setup, clock, 1, heights=Heights.at(posterior, space, found.mode, 0))
+    settled, _ = settle(setup, clock, 1, heights=Heights.at(posterior, space, found.mode, 0))
     assert np.abs(settled.starts["center"]).max() < 5
     assert np.all(settled.starts["noise"] < 2)
 

@@ -7,6 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from inbounds import trees
 from inbounds.arguments import nearest, whole_number
+from inbounds.deadline import OutOfTimeError
 from inbounds.frontends import posterior_of
 from inbounds.inference.certificate import Certificate
 from inbounds.inference.choose import (
@@ -31,7 +33,7 @@ from inbounds.inference.doubts import Doubt, doubts
 from inbounds.inference.effects import of_its_variables, without_effects
 from inbounds.inference.heights import Heights
 from inbounds.inference.journal import Journal, Keeping
-from inbounds.inference.mode import MOST_DENSE
+from inbounds.inference.mode import MOST_DENSE, NO_TIME
 from inbounds.inference.setup import Setup
 from inbounds.inference.stopping import Enough
 from inbounds.inference.windows import fallen, settle
@@ -60,6 +62,9 @@ FAR_OUT = (
     "the minibatches are too noisy far from the centre, so that sds may come out too small: give it more `seconds`, or take "
     'method="full".'
 )
+FAR_OUT_UNKNOWN = "there was no time to see how noisy the minibatches are far from the centre: give it more `seconds`."
+TOO_SHORT = "the time was over before the long run: these draws are of a short look. Give it more `seconds`."
+MAY_BE_CERTIFIED = ("error", "time", "draws")  # of the reasons why a run has ended
 ENDINGS = {
     "error": "the error was small enough",
     "chains": "the chains did not meet",
@@ -151,12 +156,13 @@ def infer(
         found = look_around(posterior, space, init, seed, clock)
         journal = Journal(identity, found, plans(posterior, found, method, num_chains, error))
     heights = Heights.at(posterior, space, journal.found.mode, seed)
+    short: Draws | None = None  # of the last window
     while True:
         if journal.setup is None:
             setup = _first(journal, posterior, space, init, num_chains, error, seed, clock)
             setup = setup if about_effects is None else setup.noted(effects=about_effects)
             try:
-                journal.setup = _settled(
+                journal.setup, short = _settled(
                     setup, journal.found, heights, clock, seed, free=transforms is None, devices=devices
                 )
             except Interrupted as stopped:
@@ -164,7 +170,7 @@ def infer(
                 _certify(stopped.draws, setup, journal.found, heights, enough, clock, [Doubt(CHOOSING)])
                 raise
         draws, may_be_cured = _run(
-            journal, heights, keeping, theta, error=error, seed=seed, clock=clock, quantities=quantities, options=options
+            journal, heights, keeping, theta, short, error=error, seed=seed, clock=clock, quantities=quantities, options=options
         )  # fmt: skip
         if draws.certificate.ok or not may_be_cured or clock.is_over() or journal.is_last_plan:
             break
@@ -191,20 +197,30 @@ def _first(
 
 def _settled(
     setup: Setup, found: Found, heights: Heights | None, clock: Clock, seed: int, *, free: bool, devices: Any
-) -> Setup:
-    """The same with all that windows of draws say: steps, metric and transforms, and the gradient and the batch that suit these."""
+) -> tuple[Setup, Draws]:
+    """(the same with all that windows of draws say, draws of the last of them).
+
+    That is steps, metric and transforms, and the gradient and the batch that suit these.
+    """
     with clock.part("windows"):
         apart = bool(found.elsewhere.rivals)
-        settled = settle(setup, clock, seed + 1, heights=heights, free=free, apart=apart, devices=devices)
-    with clock.part("noise"):
-        return settled if settled.metric is setup.metric else choose_again(settled, found, seed)
+        settled, draws = settle(setup, clock, seed + 1, heights=heights, free=free, apart=apart, devices=devices)
+    if settled.metric is not setup.metric:
+        settled = choose_again(settled, found, seed, clock)
+    if draws.num_draws and draws.kernel.options["transforms"] is settled.transforms:
+        with clock.part("noise"), suppress(OutOfTimeError), clock.until(1.0):
+            settled = calmer_far_out(settled, draws) or settled
+    return settled, draws
 
 
 def _run(
-    journal: Journal, heights: Heights | None, keeping: Keeping, theta: PyTree, *, error: float, seed: int, clock: Clock,
-    quantities: dict[str, Callable[[PyTree], Any]], options: dict[str, Any],
+    journal: Journal, heights: Heights | None, keeping: Keeping, theta: PyTree, short: Draws | None, *, error: float,
+    seed: int, clock: Clock, quantities: dict[str, Callable[[PyTree], Any]], options: dict[str, Any],
 ) -> tuple[Draws, bool]:  # fmt: skip
-    """The long run, again with shorter steps where they turn out too long; and whether another sampler may do better."""
+    """The long run, again with shorter steps where they turn out too long; and whether another sampler may do better.
+
+    Where there was no time for it the answer has the draws of a `short` one.
+    """
     rounds = ROUNDS if journal.is_last_plan else ROUNDS_BEFORE_OTHERS
     while True:
         setup, found = journal.setup, journal.found
@@ -236,8 +252,13 @@ def _run(
                 return _certify(failed.draws, setup, found, heights, enough, clock, [left])
             journal.next_round(_calmer(setup, "bias"))
             continue
-        with clock.part("noise"):
-            calmer = calmer_far_out(setup, draws) if enough.why == "error" else None
+        if draws.num_draws < FEWEST_DRAWS and short is not None and short.num_draws >= FEWEST_DRAWS:
+            return _certify(short, setup, found, heights, enough, clock, [Doubt(TOO_SHORT)])
+        try:
+            with clock.part("noise"), clock.until(1.0):
+                calmer = calmer_far_out(setup, draws) if enough.why in MAY_BE_CERTIFIED else None
+        except OutOfTimeError:
+            return _certify(draws, setup, found, heights, enough, clock, [Doubt(FAR_OUT_UNKNOWN, of_sampler=True)])
         if calmer is not None:
             if last or clock.is_over():
                 return _certify(draws, setup, found, heights, enough, clock, [Doubt(FAR_OUT, of_sampler=True)])
@@ -273,8 +294,7 @@ def _certify(
         enough.look_at_effects(draws)
         against = [*against, *doubts(draws, setup, found, heights, enough)]
     else:
-        few = f"there are {draws.num_draws} draws per chain only: give it more `seconds`."
-        against = [*against, Doubt(few, of_sampler=True)]
+        against = [*against, Doubt(_few(draws, found, clock), of_sampler=True)]
     known = enough.estimates
     steps = (
         f"leapfrogs adapted to an acceptance of {setup.acceptance:.2g}"
@@ -305,6 +325,18 @@ def _certify(
     return draws, all(doubt.of_sampler for doubt in against)
 
 
+def _few(draws: Draws, found: Found, clock: Clock) -> str:
+    """That there are too few draws to say anything, and where the time went."""
+    parts = ", ".join(
+        f"{name} {seconds:.2g} s" for name, seconds in clock.parts.items() if seconds > 0.05 * clock.elapsed()
+    )
+    searched = found.mode is not None and found.mode.reason == NO_TIME
+    return (
+        f"there are {draws.num_draws} draws per chain only, after {draws.num_steps:,} steps. Of the time went: {parts}. "
+        f"{'The search for the mode had not ended. ' if searched else ''}Give it more `seconds`."
+    )
+
+
 def _divergent(draws: Draws) -> float:
     """Share of trajectories that left the level of their energy."""
     return float(np.mean(draws.stats["divergent"])) if "divergent" in draws.stats and draws.num_draws else 0.0
@@ -316,7 +348,8 @@ def _costs(draws: Draws, setup: Setup, found: Found | None, clock: Clock) -> dic
     if setup.method == "full":
         gradients = float(np.sum(draws.stats["leapfrogs"])) * rows
     else:
-        gradients = 4.0 * (rows if setup.batch_size is None else setup.batch_size) * draws.num_steps * draws.num_chains
+        of_steps = 3.0 * rows if setup.batch_size is None else 2.5 * setup.batch_size  # two fine ones and a coarse one
+        gradients = of_steps * draws.num_steps * draws.num_chains
     passes = 0 if found is None or found.mode is None else found.mode.passes
     return {"gradients of rows": gradients, "passes for the mode": passes} | {
         f"seconds of {name}": seconds for name, seconds in clock.parts.items()

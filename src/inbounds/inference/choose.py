@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from inbounds.deadline import OutOfTimeError
 from inbounds.exact import flat
 from inbounds.inference.clock import Clock
 from inbounds.inference.coordinates import with_scales
@@ -31,9 +33,12 @@ __all__ = ["Found", "Plan", "calmer_far_out", "choose", "choose_again", "look_ar
 
 COARSE_STEP = 0.5  # of chains in a round posterior
 TOLERATED_NOISE = 0.05  # variance of a fine step's gradient noise over that of the injected noise
-TOLERATED_FAR_OUT = 0.1  # the same far out
+TOLERATED_FAR_OUT = (
+    0.25  # the same far out, up to which the coarse step injects noise at all; beyond it minibatches are made larger,
+)
+ENOUGH_FAR_OUT = 0.1  # until it is this
 FAR_OUT = (0.99, 0.998, 0.995, 0.999)  # quantiles of the distance from the centre
-FEWEST_ROWS, MOST_ROWS = 10, 100_000
+FEWEST_ROWS = 12
 WHOLE_SHARE = 0.25  # of the data in a fine step, from which on it takes all of them
 WHOLE_ROWS = 200  # data of which every step takes all
 USUAL_ERROR = 0.05
@@ -49,6 +54,7 @@ DISPERSED = 2.0  # sds from the centre at which chains start
 FARTHEST = 3.0
 DRAWN_BACK = 0.6 ** np.arange(8)  # of that distance, where the density is not nearly as high as a Gaussian's
 SLACK = 3.0  # in log density
+SEARCHING, LOOKING, MEASURING = 0.3, 0.4, 0.8  # of the time, when the mode, other modes and the noise are to be known
 AFFORDABLE = 600.0  # seconds of a second try
 NAMES = {"full": "exact gradients and the no-U-turn sampler", "minibatch": "minibatches"}
 GRADIENTS_PER_ROW = {"taylor": 3.0, "control_variate": 2.0, "minibatch": 1.0}
@@ -62,7 +68,7 @@ WHICH_FIRST = "trajectories over all the data are expected to take {:.2g} s, min
 MOST_LOOKED_ELSEWHERE = 100  # dimensions: in more, no points of Gaussians find anything
 
 
-NOTHING = Elsewhere([], [])
+NOTHING, UNKNOWN = Elsewhere([], []), Elsewhere([], [], whole=False)
 
 
 @dataclass(frozen=True)
@@ -82,16 +88,17 @@ def look_around(posterior: Posterior, space: Space, init: PyTree, seed: int, clo
     """The mode, and what else there is."""
     if posterior.gradient is not None:
         return Found(None)
-    with clock.part("mode"):
+    with clock.part("mode"), clock.until(SEARCHING):
         mode = find_mode(posterior, space, init, seed=seed)
     if mode.hessian is None or not mode.found or len(mode.gradient) > MOST_LOOKED_ELSEWHERE:
         return Found(mode)
-    with clock.part("elsewhere"):
+    elsewhere = UNKNOWN
+    with clock.part("elsewhere"), suppress(OutOfTimeError), clock.until(LOOKING):
         elsewhere = look_elsewhere(posterior, space, mode, seed=seed)
         if elsewhere.rivals and elsewhere.rivals[0].log_mass > 0:  # a better one: what was found first is its rival
             better = find_mode(posterior, space, elsewhere.rivals[0].theta, seed=seed)
             if better.found and better.log_density > mode.log_density:
-                mode = better
+                mode, elsewhere = better, UNKNOWN
                 elsewhere = look_elsewhere(posterior, space, mode, seed=seed)
     return Found(mode, elsewhere)
 
@@ -144,8 +151,8 @@ def _expected_seconds(
     leapfrogs = LEAPFROGS * len(mode.gradient) ** 0.25 * (before + draws * longer)
     full = leapfrogs * (LEAPFROG_SECONDS + num_chains * mode.seconds_per_pass)
     kind, batch = ("taylor", min(100, rows / 10)) if setup is None else (setup.gradient, setup.batch_size or rows)
-    # Two fine steps, and a coarse one of twice the rows.
-    gradients = 4 * PICKED * GRADIENTS_PER_ROW.get(kind, 1.0) * batch / rows
+    # Two fine steps, and a coarse one of half the rows.
+    gradients = 2.5 * PICKED * GRADIENTS_PER_ROW.get(kind, 1.0) * batch / rows
     before, steps = CALLS
     minibatch = (before + steps * longer) * (CALL_SECONDS + num_chains * gradients * mode.seconds_per_pass)
     if setup is None:  # that has not been done
@@ -167,12 +174,11 @@ def choose(
     ).noted(method=f"{NAMES[plan.method]}: {plan.why}")  # fmt: skip
     if plan.method == "full":
         return replace(setup, step_size=leapfrog_size(metric.dimension))
-    with clock.part("noise"):
-        center = found.mode.theta if found.mode is not None and found.mode.found else None
-        return _minibatches(setup, center, seed)
+    center = found.mode.theta if found.mode is not None and found.mode.found else None
+    return _measured(setup, center, seed, clock)
 
 
-def choose_again(setup: Setup, found: Found, seed: int) -> Setup:
+def choose_again(setup: Setup, found: Found, seed: int, clock: Clock) -> Setup:
     """With the gradient and the batch that suit the metric that windows have found, whose middle is a centre where there is no mode."""
     posterior = setup.posterior
     if setup.method == "full" or posterior.log_likelihood is None or posterior.gradient is not None:
@@ -185,8 +191,9 @@ def choose_again(setup: Setup, found: Found, seed: int) -> Setup:
         space = Space(posterior.supports, setup.transforms)
         middle = Surface(posterior, space, jax.tree.map(lambda leaf: leaf[0], setup.starts))
         center = jax.tree.map(lambda leaf: leaf[0], middle.starts_of(flat(setup.metric.center)[None]))
-    chosen = _minibatches(replace(setup, gradient="all", batch_size=None, corrects=False, noise=None), center, seed)
-    if chosen.gradient == setup.gradient and (chosen.batch_size or 0) <= (setup.batch_size or 0):
+    chosen = _measured(replace(setup, gradient="all", batch_size=None, corrects=False, noise=None), center, seed, clock)
+    wanted = chosen.batch_size or 0
+    if chosen.gradient == setup.gradient and wanted <= (setup.batch_size or 0) <= 2 * wanted:
         chosen = replace(chosen, batch_size=setup.batch_size)  # so that nothing is compiled anew
         return _corrected(chosen) if setup.corrects else chosen
     return chosen
@@ -195,8 +202,8 @@ def choose_again(setup: Setup, found: Found, seed: int) -> Setup:
 def calmer_far_out(setup: Setup, draws: Draws) -> Setup | None:
     """With larger minibatches where they are too noisy at the draws that are farthest from the centre; None where they are not.
 
-    What control variates leave grows with the distance from theirs. Steps of both sizes have the same share of such noise, so that halving
-    them does not show what it does: it drives chains back from where it is large, and sds come out too small.
+    What control variates leave grows with the distance from theirs. It drives chains back from where it is large, so that sds come out too
+    small. The coarse chain shows that, and it is taken out, but only as long as the noise has a small share in both chains.
     """
     if setup.batch_size is None or setup.center is None or setup.gradient == "minibatch":
         return None
@@ -211,7 +218,7 @@ def calmer_far_out(setup: Setup, draws: Draws) -> Setup | None:
     if share <= TOLERATED_FAR_OUT:
         return None
     assert rows is not None
-    wanted = 2 * math.ceil(setup.batch_size * share / TOLERATED_NOISE / 2) if math.isfinite(share) else rows
+    wanted = _in_fours(min(setup.batch_size * share / ENOUGH_FAR_OUT, rows)) if math.isfinite(share) else rows
     why = f"far from the centre {setup.batch_size:,} left noise with {share:.2g} of the variance that a step injects."
     if wanted > WHOLE_SHARE * rows:
         return replace(setup, batch_size=None, corrects=False, gradient="all").noted(
@@ -282,6 +289,14 @@ def _dispersed(
     return phis[1 + first * num_chains + np.arange(num_chains)]
 
 
+def _measured(setup: Setup, center: PyTree, seed: int, clock: Clock) -> Setup:
+    """Gradient and batch by the noise of all the rows, or all the data in each step where there is no time to measure it."""
+    with clock.part("noise"), suppress(OutOfTimeError), clock.until(MEASURING):
+        return _minibatches(setup, center, seed)
+    why = "there was no time to measure how noisy minibatches are."
+    return setup.noted(gradient="exact.", batch=f"all the rows in each step: {why}")
+
+
 def _minibatches(setup: Setup, center: PyTree, seed: int) -> Setup:
     """Gradient, batch and correction, by the noise of all the rows; `center` is that of control variates, None where there is none."""
     posterior, rows = setup.posterior, setup.posterior.num_data
@@ -301,7 +316,7 @@ def _minibatches(setup: Setup, center: PyTree, seed: int) -> Setup:
         by_kind.pop("taylor")
     needs = {kind: _rows_needed(noise, setup.step_size / 2) for kind, noise in by_kind.items()}
     kind = min(needs, key=lambda kind: max(needs[kind], FEWEST_ROWS) * GRADIENTS_PER_ROW[kind])
-    wanted = 2 * math.ceil(max(needs[kind], FEWEST_ROWS, min(100, rows / 10)) / 2)
+    wanted = _in_fours(min(max(needs[kind], FEWEST_ROWS, min(100, rows / 10)), rows))
     if wanted > WHOLE_SHARE * rows:
         return setup.noted(
             gradient="exact.",
@@ -327,11 +342,16 @@ def _corrected(setup: Setup) -> Setup:
 
 
 def _plain(setup: Setup, rows: int) -> Setup:
-    size = max(FEWEST_ROWS, min(1_000, rows // 20) // 2 * 2)
+    size = _in_fours(max(FEWEST_ROWS, min(1_000, rows // 20)))
     return replace(setup, gradient="minibatch", batch_size=size, corrects=True).noted(
         gradient="plain minibatches: there is no centre for control variates.",
         batch=f"{size:,} of {rows:,} rows in a fine step.",
     )
+
+
+def _in_fours(rows: float) -> int:
+    """So many rows at least that the coarse step has half of them, and a half of these shows their noise."""
+    return 4 * math.ceil(rows / 4)
 
 
 def _rows_needed(noise: RowNoise, fine_step: float) -> float:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from inbounds.deadline import give_up_at
+
 __all__ = ["Clock"]
 
 
@@ -28,6 +30,12 @@ class Clock:
     def share(self) -> float:
         """The part of the time that is over; 0 without a limit."""
         return self.elapsed() / self.seconds
+
+    @contextmanager
+    def until(self, share: float) -> Iterator[None]:
+        """What is done inside raises `OutOfTimeError` when this share of the time is over."""
+        with give_up_at(self.began + share * self.seconds):
+            yield
 
     def is_over(self) -> bool:
         return self.elapsed() >= self.seconds

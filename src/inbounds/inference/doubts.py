@@ -118,6 +118,8 @@ def _tails(draws: Draws, enough: Enough) -> list[str]:
 
 def _modes(draws: Draws, setup: Setup, found: Found | None) -> list[str]:
     """Another mode that has mass, unless every chain has gone to and fro between the two."""
+    if found is not None and not found.elsewhere.whole:
+        return ["there was no time to look for other modes: give it more `seconds`."]
     rivals = [] if found is None else found.elsewhere.rivals
     for rival in rivals:
         assert found is not None

@@ -57,10 +57,12 @@ class Elsewhere(NamedTuple):
     Attributes:
         rivals: other modes that have mass, the heaviest first.
         far: flat proxies of points with mass far outside of the Gaussian at the mode.
+        whole: whether there was time to look.
     """
 
     rivals: list[Rival]
     far: list[np.ndarray]
+    whole: bool = True
 
 
 def look_elsewhere(posterior: Posterior, space: Space, mode: Mode, *, seed: int) -> Elsewhere:

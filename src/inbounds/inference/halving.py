@@ -1,8 +1,13 @@
-r"""Two chains, one with half the step size of the other, driven by the same noise and the same minibatches.
+r"""Two chains, one with half the step size of the other and twice the rows, driven by the same noise.
 
-The fine chain takes two steps of $h / 2$ while the coarse one takes one of $h$. The rows of the coarse step are those of both fine steps,
-and its noise is $(e_1 + e_2) / \sqrt 2$. So both follow the same path but for what the step size does, and the difference of their means
-has far less variance than either mean: it is how the bias of a run is measured.
+The fine chain takes two steps of $h / 2$ while the coarse one takes one of $h$, whose noise is $(e_1 + e_2) / \sqrt 2$. So both follow the
+same path but for what the steps do, and the difference of their means has far less variance than either mean: it is how the bias of a run
+is measured.
+
+Two things make a step biased: its size, to second order, and what the correction for the noise of its minibatch leaves, in proportion to
+the share that this noise has of the variance injected, $h V / (2 B)$. The coarse step has half the rows of a fine one, some of each of its
+two minibatches. So its share is four times that of the fine step, just as its $h^2$ is, and one difference shows both kinds of bias and
+takes both out. With the rows of both minibatches the shares would be equal, and that kind of bias could not be seen.
 
 The two minibatches of the fine chain are independent. One minibatch used twice would have correlated noise, which no correction knows of.
 """
@@ -21,6 +26,8 @@ from inbounds.posterior import Posterior
 from inbounds.trees import PyTree
 
 __all__ = ["halved"]
+
+FEWEST_ROWS = 2  # whose difference shows their noise
 
 
 class State(NamedTuple):
@@ -55,7 +62,7 @@ def halved(
 
     Args:
         posterior, transforms, noise_correction, metric, gradient: as for `ib.leimkuhler_matthews`.
-        whole: whether every step takes all the data; otherwise a minibatch has the rows of both fine steps.
+        whole: whether every step takes all the data; otherwise a minibatch has the rows of both fine steps, of which the coarse one has some.
     """
     inner = leimkuhler_matthews(
         posterior, transforms, noise_correction=noise_correction, metric=metric, gradient=gradient
@@ -67,12 +74,12 @@ def halved(
 
     def update(noise: PyTree, state: State, minibatch: PyTree, step_size: jax.Array) -> tuple[State, Any]:
         first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], noise) for i in (0, 1))
-        batches = (minibatch, minibatch) if whole else _halves(minibatch)
+        batches = (minibatch,) * 3 if whole else _parts(minibatch)
         # The kick that moves the fine chain is the noise that it was given a step before.
         middle, _ = inner._update(state.ahead, state.fine, batches[0], step_size / 2)
         fine, look = inner._update(first, middle, batches[1], step_size / 2)
         both = jax.tree.map(lambda a, b: (a + b) / math.sqrt(2), first, second)
-        coarse, look_coarse = inner._update(both, state.coarse, minibatch, step_size)
+        coarse, look_coarse = inner._update(both, state.coarse, batches[2], step_size)
 
         def report() -> Info:
             found, other = look(), look_coarse()
@@ -105,9 +112,15 @@ def halved(
     )
 
 
-def _halves(minibatch: PyTree) -> tuple[PyTree, PyTree]:
-    def half(leaf: jax.Array, last: bool) -> jax.Array:
-        middle = leaf.shape[0] // 2
-        return leaf[middle:] if last else leaf[:middle]
+def _parts(minibatch: PyTree) -> tuple[PyTree, ...]:
+    """The rows of the first fine step, of the second, and of the coarse one: a quarter of all, from the middle."""
 
-    return jax.tree.map(lambda x: half(x, False), minibatch), jax.tree.map(lambda x: half(x, True), minibatch)
+    def rows(leaf: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        total, middle = leaf.shape[0], leaf.shape[0] // 2
+        few = min(max(total // 4, FEWEST_ROWS), total)
+        first = (total - few) // 2
+        return leaf[:middle], leaf[middle:], leaf[first : first + few]
+
+    leaves, treedef = jax.tree.flatten(minibatch)
+    parts = zip(*map(rows, leaves), strict=True)
+    return tuple(jax.tree.unflatten(treedef, part) for part in parts)

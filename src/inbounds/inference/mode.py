@@ -21,6 +21,7 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
 from inbounds.contents import in_words
+from inbounds.deadline import OutOfTimeError, go_on
 from inbounds.engine.keys import words_of
 from inbounds.exact import FEWEST_ROWS, MOST_ROWS, Likelihood, Part, flat, flattener, in_doubles
 from inbounds.posterior import Posterior
@@ -28,7 +29,7 @@ from inbounds.precision import in_double
 from inbounds.space import Space
 from inbounds.trees import PyTree, variable_name
 
-__all__ = ["MOST_DENSE", "Look", "Mode", "Surface", "find_mode", "newton"]
+__all__ = ["MOST_DENSE", "NO_TIME", "Look", "Mode", "Surface", "find_mode", "newton"]
 
 MOST_DENSE = 2_000  # dimensions up to which Hessians are made
 NEAR = 0.1  # posterior sds from the mode at which a point is a centre
@@ -38,6 +39,7 @@ NEARBY = (
 FIRST_ROWS = 8_192  # of a part of the data, at least: those of a slice, so that one program does for both;
 ROWS_PER_NUMBER = 50  # and for each dimension
 GROWTH = 100  # rows of one part over those of the part before
+NO_TIME = "there was no time to search for it to the end"
 NOT_FINITE = "the log density of the posterior or a derivative of it is not finite where the search begins"
 SADDLE = 1e-8  # of the largest curvature, below minus which a direction goes downhill
 MOST_STEPS = 300  # on one part of the data, or on all of them
@@ -100,7 +102,7 @@ def find_mode(posterior: Posterior, space: Space, init: PyTree = None, *, seed: 
         seed: of the start and of the parts of the data.
 
     Returns:
-        The mode, or the best point that was found: `found` says which.
+        The mode, or the best point that was found: `found` says which. The start where there was no time (`deadline`).
 
     Raises:
         ValueError: the posterior says gradients alone, or its density is not finite at any start.
@@ -110,12 +112,23 @@ def find_mode(posterior: Posterior, space: Space, init: PyTree = None, *, seed: 
     asked = ("mode", posterior.version, space, in_words(init), repr(seed), jnp.result_type(float))
     found = posterior.compiled.found
     if asked not in found:  # the doctor and `ib.infer` ask for the same
-        surface = Surface(posterior, space, _start(posterior, space, init, seed))
-        begin = _finite_start(surface, posterior, space, init, seed)
-        large = surface.dimension > MOST_DENSE
-        found[asked] = _large(surface, begin) if large else _dense(surface, begin, seed)
+        start = _start(posterior, space, init, seed)
+        surface = Surface(posterior, space, start)
+        try:
+            begin = _finite_start(surface, posterior, space, init, seed)
+            large = surface.dimension > MOST_DENSE
+            found[asked] = _large(surface, begin) if large else _dense(surface, begin, seed)
+        except OutOfTimeError:
+            return _unfinished(surface, start)
     mode: Mode = found[asked]
     return mode
+
+
+def _unfinished(surface: Surface, theta: PyTree) -> Mode:
+    """Where a search began whose time is over: no centre."""
+    phi = surface.phi_of(theta)
+    unknown = np.full(len(phi), np.nan)
+    return Mode(theta, _shaped(surface, phi), math.nan, unknown, None, math.inf, False, NO_TIME, 0)
 
 
 class Surface:
@@ -185,12 +198,15 @@ class Surface:
         phis = np.asarray(phis, np.float64)
         filled = np.concatenate([phis, np.repeat(phis[-1:], -len(phis) % POINTS, axis=0)])  # blocks of one size
         with in_double():
-            blocks = np.split(filled, len(filled) // POINTS)
-            found = [np.asarray(values(rows, np.float64(scale), block)) for block in blocks]
+            found = []
+            for block in np.split(filled, len(filled) // POINTS):
+                go_on()
+                found.append(np.asarray(values(rows, np.float64(scale), block)))
         return np.concatenate(found)[: len(phis)]
 
     def look(self, phi: np.ndarray, part: Part | None = None) -> Look:
         """Value, gradient and Hessian, from a part of the data or from all of them."""
+        go_on()
         theta = flat(self.theta_of(phi))
         began = time.perf_counter()
         value, gradient, hessian = self.likelihood.expansion(theta, part)
@@ -202,6 +218,7 @@ class Surface:
 
     def slope(self, phi: np.ndarray, part: Part | None = None) -> tuple[float, np.ndarray]:
         """Value and gradient alone, for many dimensions."""
+        go_on()
         theta = flat(self.theta_of(phi))
         value, gradient = self.likelihood.slope(theta, part)
         with in_double():

@@ -21,7 +21,7 @@ from inbounds.sampling.draws import each_quantity
 from inbounds.sampling.verdict import r_hat_by_chance
 from inbounds.trees import PyTree, variable_name
 
-__all__ = ["Enough", "both"]
+__all__ = ["Enough", "Late", "both"]
 
 FIRST_LOOK = 400  # draws per chain
 GROWTH = 1.5  # of the number of draws from one look to the next
@@ -30,9 +30,28 @@ BIAS_SHARE = 0.4  # of the tolerance that bias may take
 MOST_CLAMPED = 0.01
 FAR_APART = 1.1  # R-hat
 SETTLED = 100  # effective draws of a chain around its own mean
+MOST_STEPS = 2**31  # of a run: there is no look before them
 LINE_SECONDS = 10.0  # between two lines of a run without a terminal
 
 Pairs = dict[str, tuple[np.ndarray, np.ndarray | None]]
+
+
+class Late:
+    """Ends a run of a fixed length when the time is over."""
+
+    words = ""
+
+    def __init__(self, clock: Clock):
+        self.clock = clock
+
+    def next_look(self, done: int) -> int:
+        return MOST_STEPS
+
+    def enough(self, draws: Draws) -> bool:
+        return False
+
+    def is_late(self) -> bool:
+        return self.clock.is_over()
 
 
 class Enough:

@@ -8,11 +8,12 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from inbounds.inference.choose import COARSE_STEP
+from inbounds.inference.choose import COARSE_STEP, WHOLE_SHARE
 from inbounds.inference.clock import Clock
 from inbounds.inference.coordinates import rounder
 from inbounds.inference.heights import Heights
 from inbounds.inference.setup import Setup
+from inbounds.inference.stopping import Late
 from inbounds.metrics._dense import shrunk_covariance
 from inbounds.sampling import Draws
 
@@ -31,15 +32,15 @@ EFFECTIVE_PER_NUMBER = 4  # effective draws per dimension from which a covarianc
 def settle(
     setup: Setup, clock: Clock, seed: int, *, heights: Heights | None = None, free: bool = True, apart: bool = False,
     devices: object = None,
-) -> Setup:  # fmt: skip
-    """The setup with steps, transforms and a metric that suit where the chains are.
+) -> tuple[Setup, Draws]:  # fmt: skip
+    """(the setup, draws of the last window): with steps, transforms and a metric that suit where the chains are.
 
     A window whose chains leave the posterior, or whose coarse and fine chains are spread differently, is run again with shorter steps. One
     whose draws are far from round in z makes a metric of them, and takes other transforms where these make its draws more like normal ones.
 
     Args:
         setup: to begin with.
-        clock: no more than half of its time is used.
+        clock: no window begins when half of its time is over, and none goes on when all of it is.
         seed: of the windows.
         heights: that tell whether a chain has left the posterior; None: what is finite is in it.
         free: whether transforms may be chosen.
@@ -48,7 +49,9 @@ def settle(
     """
     refits = 0
     for number in range(MOST_WINDOWS):
-        draws = _window(setup, seed + number, refits, devices)
+        draws = _window(setup, seed + number, refits, clock, devices)
+        if clock.is_over():
+            break
         z = setup.of_z(draws)
         if apart:
             z = z - z.mean(axis=1, keepdims=True) + z.mean(axis=(0, 1))
@@ -57,8 +60,8 @@ def settle(
             break
         if fallen(setup, draws, heights) or _parted(z, draws):
             if setup.step_size < SMALLEST_STEP:
-                return setup.noted(steps="the chains left the posterior at every step size that was tried.")
-            setup = replace(setup, step_size=setup.step_size / 2)
+                return setup.noted(steps="the chains left the posterior at every step size that was tried."), draws
+            setup = _calmer(setup)
             continue
         setup = setup.from_here(draws)
         if clock.share() > 0.5:
@@ -78,7 +81,20 @@ def settle(
         setup = setup.noted(
             metric=f"dense, from the draws of {refits} window{'s' * (refits > 1)}, because those were not round in the one before."
         )
-    return setup
+    return setup, draws
+
+
+def _calmer(setup: Setup) -> Setup:
+    """With shorter steps; and with more rows in them, where nobody knows how noisy these are: noise parts the chains, too."""
+    rows, size = setup.posterior.num_data, setup.batch_size
+    if (
+        setup.gradient == "minibatch"
+        and setup.noise is None
+        and size is not None
+        and 2 * size <= WHOLE_SHARE * (rows or 0)
+    ):
+        setup = replace(setup, batch_size=2 * size)
+    return replace(setup, step_size=setup.step_size / 2)
 
 
 def fallen(setup: Setup, draws: Draws, heights: Heights | None) -> bool:
@@ -103,7 +119,7 @@ def _parted(z: np.ndarray, draws: Draws) -> bool:
     return bool(ratio.max() > PARTED or ratio.min() < 1 / PARTED)
 
 
-def _window(setup: Setup, seed: int, refits: int, devices: object) -> Draws:
+def _window(setup: Setup, seed: int, refits: int, clock: Clock, devices: object) -> Draws:
     if setup.method == "full":
         draws, burn_in = WINDOW * min(1 + refits, 4), 75
     else:
@@ -112,7 +128,7 @@ def _window(setup: Setup, seed: int, refits: int, devices: object) -> Draws:
         draws, burn_in = int(np.clip(wanted, WINDOW, LONGEST_WINDOW)), 30 + int(8 / setup.step_size)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        return setup.sample(draws + burn_in, burn_in=burn_in, seed=seed, devices=devices)
+        return setup.sample(draws + burn_in, burn_in=burn_in, seed=seed, devices=devices, until=Late(clock))
 
 
 def _is_round(z: np.ndarray) -> bool:

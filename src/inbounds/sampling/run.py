@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "Stop"]
 
+MOST_GROWTH = 64  # of a chunk over the one before
+MOST_ADAPTING = 4  # blocks of a chunk while the kernel adapts, where time counts
 CHUNK_SECONDS = 0.3  # between two looks at the bar, the health of the chains, and Ctrl-C
 
 
@@ -150,7 +152,7 @@ class Run:
         total = self.num_steps if self.until is None else None  # nobody knows how many it takes
         bar = ProgressBar(total, done, progress, program.kernel.name, at_once=blocks == 1)
         with interrupts, self.record, bar:
-            over = self._ended_here(carry, done, began)
+            over = self._ended_here(carry, done, began) or self._is_late()
             while not over and done < self.num_steps:
                 every = program.kernel.refresh_every
                 if every is not None and done > 0 and done % every == 0:
@@ -186,6 +188,8 @@ class Run:
         if every is not None:
             blocks = min(blocks, (every - done % every) // length)
         blocks = min(blocks, -(-(look - done) // length))
+        if self.until is not None and done < self.program.kernel.adapt_steps:  # the next step may take much longer
+            blocks = min(blocks, MOST_ADAPTING)
         if self.checkpointer is not None:
             blocks = self.checkpointer.most_blocks(blocks, done, self.num_steps, length)
         return blocks
@@ -195,6 +199,9 @@ class Run:
         if self.until is None or not done or self.until.next_look(done - self.program.block_steps) > done:
             return False
         return self._has_enough(carry, done, began, True)
+
+    def _is_late(self) -> bool:
+        return self.until is not None and bool(agreed(int(self.until.is_late())))
 
     def _has_enough(self, carry: Carry, done: int, began: float, is_time: bool) -> bool:
         """Whether the run may end here: all its processes say the same."""
@@ -261,15 +268,19 @@ class Run:
             raise interrupts.end(stop, message, draws)
 
     def _first_blocks(self) -> int:
-        """One, since nobody knows how long it takes, unless the same program ran before."""
-        return min(agreed(self.program.kernel.posterior.compiled.paces.get(self.program, 1)), self.chunk_blocks)
+        """One, since nobody knows how long it takes, unless the same program ran before. Then they are few where time counts.
+
+        Its steps need not take as long as before: those of trajectories do not.
+        """
+        known = agreed(self.program.kernel.posterior.compiled.paces.get(self.program, 1))
+        return max(1, min(known if self.until is None else known // MOST_GROWTH, self.chunk_blocks))
 
     def _next_blocks(self, blocks: int, seconds: float) -> int:
-        """As many blocks as fit `CHUNK_SECONDS`, growing at most 64-fold (the first chunk compiles)."""
+        """As many blocks as fit `CHUNK_SECONDS`, growing at most so many fold."""
         if not self.adaptive:
             return self.chunk_blocks
-        wanted = 64 * blocks if blocks == 1 else int(blocks * CHUNK_SECONDS / max(seconds, 1e-6))
-        return max(1, min(self.chunk_blocks, wanted, 64 * blocks))
+        wanted = int(blocks * CHUNK_SECONDS / max(seconds, 1e-6))
+        return max(1, min(self.chunk_blocks, wanted, MOST_GROWTH * blocks))
 
     def _collected(self, carry: Carry) -> Any:
         collector = self.program.collector
