@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 
+from inbounds.engine.platform import here
+
 __all__ = ["Compiled"]
 
 LARGE = 2**22  # bytes of data from which on it is worth a tenth of a second to look for posteriors that are gone
@@ -55,6 +57,10 @@ class Compiled:
         if key not in self._programs:
             self._programs[key] = jax.jit(partial(function, *what), compiler_options=options or None)
         return self._programs[key]
+
+    def of_few_calls(self, function: Callable[..., Any], *what: Any) -> Callable[..., Any]:
+        """The same for what has the size of theta and is called a few times: it takes longer to compile than to run."""
+        return self.of(function, *what, **here().few_calls)
 
     def programs(self, function: Callable[..., Any]) -> list[Any]:
         """Those that were made of `function`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -127,6 +127,9 @@ class CPU(Plain):
     def looked_up(self, data: PyTree, rows: np.ndarray) -> PyTree:
         return jax.tree.map(lambda leaf: jax.device_put(leaf[rows]), data)
 
+    few_calls: ClassVar = {
+        "xla_backend_optimization_level": 0
+    }  # a third of the time of a compilation is that of LLVM's passes
     in_vectors = True  # as in `elementwise`
     asks_for_reports = True
 

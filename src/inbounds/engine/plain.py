@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -184,6 +184,10 @@ class Plain:
     def compiler_options(self, numbers: int) -> dict[str, Any]:
         """XLA's, for the steps of chains whose states hold so many numbers."""
         return {}
+
+    few_calls: ClassVar[
+        dict[str, Any]
+    ] = {}  # XLA's options for programs of little work that are called a few times: they are soon compiled
 
     def plug_in(self) -> Any:
         """What makes kernels of our own for this device (`engine.triton`); None where there is none, or where it does not work."""

@@ -342,7 +342,7 @@ def _corrected(setup: Setup) -> Setup:
 
 
 def _plain(setup: Setup, rows: int) -> Setup:
-    size = _in_fours(max(FEWEST_ROWS, min(1_000, rows // 20)))
+    size = _in_fours(max(FEWEST_ROWS, min(4_000, rows // 5)))
     return replace(setup, gradient="minibatch", batch_size=size, corrects=True).noted(
         gradient="plain minibatches: there is no centre for control variates.",
         batch=f"{size:,} of {rows:,} rows in a fine step.",

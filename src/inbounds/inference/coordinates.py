@@ -7,6 +7,8 @@ choice would look, with no run of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -14,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds import transforms as tf
+from inbounds.engine.plain import Plain
+from inbounds.engine.platform import here
 from inbounds.precision import in_double
 from inbounds.space import Space, is_constraint
 from inbounds.trees import PyTree, variable_name
@@ -101,13 +105,18 @@ def _spread(leaf: Any) -> np.ndarray:
 
 def _proxies(transform: Any, leaves: list[Any]) -> list[np.ndarray]:
     with in_double():
-        return [np.asarray(_inverse(transform, np.asarray(leaf, np.float64))) for leaf in leaves]
+        return [np.asarray(_compiled(here())(transform, np.asarray(leaf, np.float64))) for leaf in leaves]
 
 
-@jax.jit
-def _inverse(transform: Any, theta: jax.Array) -> jax.Array:  # one program for all the scales of a transform
+def _inverse(transform: Any, theta: jax.Array) -> jax.Array:
     found: jax.Array = transform.inv(theta)
     return found
+
+
+@cache
+def _compiled(form: Plain) -> Callable[[Any, np.ndarray], jax.Array]:
+    """One program for all the scales of a transform."""
+    return jax.jit(_inverse, compiler_options=form.few_calls or None)
 
 
 def _departure(proxies: list[Any]) -> float:

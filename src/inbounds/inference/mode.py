@@ -145,12 +145,12 @@ class Surface:
         self.seconds = math.inf  # of the fastest expansion of all the data
         self.likelihood = Likelihood.of(posterior, theta)
         self.theta_like = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), theta)
-        self._inverse = posterior.compiled.of(_unconstrained, space)
+        self._inverse = posterior.compiled.of_few_calls(_unconstrained, space)
         self.phi_like = jax.tree.map(lambda leaf: leaf[0], self._proxies(_alone(theta)))
         self.dimension, self.unravel = flattener(self.phi_like)
-        self._map = posterior.compiled.of(_constrained, space, _Shapes.of(self.phi_like))
-        self._outer = posterior.compiled.of(_outer, posterior, space, _Shapes.of(self.phi_like))
-        self._slope = posterior.compiled.of(_slope, posterior, space, _Shapes.of(self.phi_like))
+        self._map = posterior.compiled.of_few_calls(_constrained, space, _Shapes.of(self.phi_like))
+        self._outer = posterior.compiled.of_few_calls(_outer, posterior, space, _Shapes.of(self.phi_like))
+        self._slope = posterior.compiled.of_few_calls(_slope, posterior, space, _Shapes.of(self.phi_like))
 
     def phi_of(self, theta: PyTree) -> np.ndarray:
         """The flat proxy of theta."""
@@ -175,7 +175,7 @@ class Surface:
 
     def starts_of(self, phis: np.ndarray) -> PyTree:
         """Theta of flat proxies in the precision of a run, which keeps it strictly inside; leading axis = point."""
-        inside = self.posterior.compiled.of(_inside, self.space, _Shapes.of(self.phi_like))
+        inside = self.posterior.compiled.of_few_calls(_inside, self.space, _Shapes.of(self.phi_like))
         found = [jax.tree.map(np.asarray, inside(np.asarray(phi, jnp.result_type(float)))) for phi in phis]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
 

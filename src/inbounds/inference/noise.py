@@ -65,7 +65,7 @@ def noise_of_rows(
     if places is None:
         places = np.random.default_rng(seed).normal(size=(points, width))
         places /= np.maximum(1, np.linalg.norm(places, axis=1, keepdims=True) / np.sqrt(width))
-    thetas, pulls = posterior.compiled.of(_points, space)(single, np.asarray(places[:points], float_))
+    thetas, pulls = posterior.compiled.of_few_calls(_points, space)(single, np.asarray(places[:points], float_))
     look = posterior.compiled.of(_sums, posterior)
     size = max(64, min(8_192, SLICE_NUMBERS // max(1, flat(center).size)))
     shapes = ((len(KINDS), points, width), (len(KINDS), points, width, width), (len(KINDS),))

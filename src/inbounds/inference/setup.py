@@ -138,7 +138,7 @@ class Setup:
 
     def in_space(self, space: Space, theta: PyTree, seed: int) -> Setup:
         """The same with other transforms, in the metric that draws of theta have there; axes (chain, draw, ...)."""
-        proxies = self.posterior.compiled.of(_proxies, space)
+        proxies = self.posterior.compiled.of_few_calls(_proxies, space)
         with in_double():
             phi = jax.tree.map(np.asarray, proxies(jax.tree.map(lambda x: np.asarray(x, np.float64), theta)))
         one = jax.tree.map(lambda leaf: leaf[0, 0], phi)

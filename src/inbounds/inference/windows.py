@@ -8,7 +8,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from inbounds.inference.choose import COARSE_STEP, WHOLE_SHARE
+from inbounds.inference.choose import COARSE_STEP
 from inbounds.inference.clock import Clock
 from inbounds.inference.coordinates import rounder
 from inbounds.inference.heights import Heights
@@ -61,7 +61,7 @@ def settle(
         if fallen(setup, draws, heights) or _parted(z, draws):
             if setup.step_size < SMALLEST_STEP:
                 return setup.noted(steps="the chains left the posterior at every step size that was tried."), draws
-            setup = _calmer(setup)
+            setup = replace(setup, step_size=setup.step_size / 2)
             continue
         setup = setup.from_here(draws)
         if clock.share() > 0.5:
@@ -82,19 +82,6 @@ def settle(
             metric=f"dense, from the draws of {refits} window{'s' * (refits > 1)}, because those were not round in the one before."
         )
     return setup, draws
-
-
-def _calmer(setup: Setup) -> Setup:
-    """With shorter steps; and with more rows in them, where nobody knows how noisy these are: noise parts the chains, too."""
-    rows, size = setup.posterior.num_data, setup.batch_size
-    if (
-        setup.gradient == "minibatch"
-        and setup.noise is None
-        and size is not None
-        and 2 * size <= WHOLE_SHARE * (rows or 0)
-    ):
-        setup = replace(setup, batch_size=2 * size)
-    return replace(setup, step_size=setup.step_size / 2)
 
 
 def fallen(setup: Setup, draws: Draws, heights: Heights | None) -> bool:

@@ -82,7 +82,7 @@ class Resolved:
         compiled, kernel = self.kernel.posterior.compiled, self.kernel
         data = whole_data(kernel, self.layout)
         if self.layout is None:
-            state = compiled.of(_start_chains, kernel)(kernel.arrays, data, self.starts)
+            state = compiled.of_few_calls(_start_chains, kernel)(kernel.arrays, data, self.starts)
         else:
             make = self.layout.make_chains
             state = make(compiled, _start_chains, (kernel,), kernel.arrays, data, self.starts)
