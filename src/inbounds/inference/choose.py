@@ -40,7 +40,8 @@ ENOUGH_FAR_OUT = 0.1  # until it is this
 FAR_OUT = (0.99, 0.998, 0.995, 0.999)  # quantiles of the distance from the centre
 FEWEST_ROWS = 12
 WHOLE_SHARE = 0.25  # of the data in a fine step, from which on it takes all of them
-WHOLE_ROWS = 200  # data of which every step takes all
+WHOLE_ROWS = 200  # data of which every step takes all,
+PLAIN_ROWS = 4_000  # and where there is no centre
 USUAL_ERROR = 0.05
 TRAJECTORIES = (500, 900)  # per chain: before the draws, and draws for the usual error
 LEAPFROGS = 3.4  # of a trajectory in one dimension; they grow like the fourth root of the dimension
@@ -342,7 +343,11 @@ def _corrected(setup: Setup) -> Setup:
 
 
 def _plain(setup: Setup, rows: int) -> Setup:
-    size = _in_fours(max(FEWEST_ROWS, min(4_000, rows // 5)))
+    if rows <= PLAIN_ROWS:
+        return setup.noted(
+            gradient="exact.", batch=f"all the {rows:,} rows in each step: there is no centre for control variates."
+        )
+    size = PLAIN_ROWS // 4
     return replace(setup, gradient="minibatch", batch_size=size, corrects=True).noted(
         gradient="plain minibatches: there is no centre for control variates.",
         batch=f"{size:,} of {rows:,} rows in a fine step.",

@@ -37,8 +37,9 @@ class Clock:
         with give_up_at(self.began + share * self.seconds):
             yield
 
-    def is_over(self) -> bool:
-        return self.elapsed() >= self.seconds
+    def is_over(self, left: float = 0.0) -> bool:
+        """Whether no more than these seconds are left."""
+        return self.elapsed() + left >= self.seconds
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:

@@ -26,6 +26,7 @@ __all__ = ["Enough", "Late", "both"]
 FIRST_LOOK = 400  # draws per chain
 GROWTH = 1.5  # of the number of draws from one look to the next
 LEAST_ESS = 400
+ENDING = 3.0  # times the last look that the last one and the certificate take: there are more draws by then
 BIAS_SHARE = 0.4  # of the tolerance that bias may take
 MOST_CLAMPED = 0.01
 FAR_APART = 1.1  # R-hat
@@ -88,6 +89,7 @@ class Enough:
         self.words = ""
         self.course: list[tuple[float, int, float]] = []
         self.said = time.perf_counter()
+        self.took = 0.0  # seconds of the last look
 
     def next_look(self, done: int) -> int:
         draws = float(FIRST_LOOK)
@@ -96,16 +98,18 @@ class Enough:
         return self.burn_in + min(math.ceil(draws), self.most)
 
     def is_late(self) -> bool:
-        if self.clock.is_over():
+        if self.clock.is_over(ENDING * self.took):
             self.why = self.why or "time"
         return self.why == "time"
 
     def enough(self, draws: Draws) -> bool:
+        began = time.perf_counter()
         self.look(draws)
         if self.reached() <= self.error:  # these take a while
             self.off = error_of_density(draws) if self.off is None else self.off
             self.look_at_effects(draws)
         reached = self.reached()
+        self.took = time.perf_counter() - began
         self.course.append((self.clock.elapsed(), draws.num_draws, reached))
         self._say(draws, reached)
         with np.errstate(invalid="ignore"):  # both are infinite where a draw is not finite
