@@ -1,4 +1,4 @@
-"""An intercept and a slope per group, with a correlation, for rows that are Gaussian, Poisson or negative binomial."""
+"""An intercept and a slope per group, with a correlation, for rows that are Gaussian, Bernoulli, Poisson or negative binomial."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from against_nuts import Inferred
 ROWS = 12  # of each group, on average
 LAWS = {
     "gaussian": lambda linear, spread: dist.Normal(linear, spread),
+    "bernoulli": lambda linear, spread: dist.Bernoulli(logits=linear),
     "poisson": lambda linear, spread: dist.Poisson(jnp.exp(linear)),
     "negative_binomial": lambda linear, spread: dist.NegativeBinomial2(jnp.exp(linear), 1 / spread),
 }
@@ -50,6 +51,7 @@ def data_of(law: str):
         rate = np.exp(linear)
         y = {
             "gaussian": lambda: generator.normal(linear, 0.8).astype(np.float32),
+            "bernoulli": lambda: (generator.random(len(x)) < 1 / (1 + 1 / rate)).astype(np.int32),
             "poisson": lambda: generator.poisson(rate).astype(np.int32),
             "negative_binomial": lambda: generator.poisson(rate * generator.gamma(2.0, 0.5, len(x))).astype(np.int32),
         }[law]()

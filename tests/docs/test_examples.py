@@ -24,6 +24,7 @@ NAMES = ["gamma_regression", "hierarchical", "inclusion", "logistic_regression",
 HIERARCHIES = {  # by script: what is integrated out of each of its models
     "crossed_effects": "talent",
     "dirichlet_multinomial": None,
+    "gamma_frailty": "frailty",
     "intercepts_and_slopes": "unit",
     "item_response": "ability",
     "zero_inflated_groups": "level",
