@@ -198,6 +198,10 @@ class Posterior:
         """
         return self, None
 
+    def crossed_effects(self) -> int:
+        """How many effects of other groups are left, where those of some groups are integrated out."""
+        return 0
+
     def draw_effects(self, thetas: PyTree) -> dict[str, np.ndarray] | None:
         """Draws of the effects of groups that were integrated out, one per theta, axes (chain, draw, ...); None where they are many."""
         return None

@@ -206,9 +206,9 @@ def test_arguments_that_do_not_fit_are_refused_before_any_work(arguments, messag
         ib.infer(spending(), **arguments)
 
 
-def test_more_dimensions_than_a_dense_metric_has_are_refused_before_any_work(monkeypatch):
+def test_more_dimensions_than_draws_have_room_for_are_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(_infer, "look_around", lambda *_: pytest.fail("it has begun to work"))
-    with pytest.raises(ValueError, match=r"in up to 2,000 dimensions; this posterior has 100,000.*low_rank"):
+    with pytest.raises(ValueError, match=r"up to 50,000 dimensions; this posterior has 100,000.*low_rank"):
         ib.infer(ib.Posterior({"x": dist.Normal(0.0, 1.0).expand([100_000]).to_event(1)}))
 
 

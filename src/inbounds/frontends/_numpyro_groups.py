@@ -418,6 +418,14 @@ def shapes_of(called: CalledModel) -> Iterator[tuple[Shape, tuple[Effect, ...]]]
     return iter(ways)
 
 
+def effects_beside(cut: CutModel) -> int:
+    """How many effects groups of other plates have, to which rows belong as well: only one plate is integrated out."""
+    ways = shapes_of(cut.called)
+    assert not isinstance(ways, NoGroups)
+    sizes = {shape.plate: shape.size * max(effect.last for effect in effects) for shape, effects in ways}
+    return sum(size for plate, size in sizes.items() if plate != cut.shape.plate)
+
+
 def _unsuited(plate: str, sites: dict[str, _Seen]) -> str | None:
     """Why the latents of a plate are not integrated out, "" where they are no effects of groups; None where they may be."""
     effects = {name: site for name, site in sites.items() if site.latent and plate in site.frames}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from inbounds.arguments import whole_number
-from inbounds.frontends._numpyro_groups import CutModel, NoGroups, cut_of
+from inbounds.frontends._numpyro_groups import CutModel, NoGroups, cut_of, effects_beside
 from inbounds.frontends._numpyro_model import CalledModel, PlateLayout
 from inbounds.frontends.numpyro import NumPyroPosterior
 from inbounds.hierarchies.afterwards import of_groups
@@ -83,6 +83,9 @@ class IntegratedPosterior(NumPyroPosterior):
 
     def observed(self) -> dict[str, np.ndarray]:
         return {}
+
+    def crossed_effects(self) -> int:
+        return effects_beside(self.cut)
 
     def about_effects(self) -> str:
         """What becomes of the effects, as a sentence."""

@@ -36,6 +36,7 @@ from inbounds.inference.journal import Journal, Keeping
 from inbounds.inference.mode import MOST_DENSE, NO_TIME
 from inbounds.inference.setup import Setup
 from inbounds.inference.stopping import Enough
+from inbounds.inference.structure import settle_structured
 from inbounds.inference.windows import fallen, settle
 from inbounds.posterior import Posterior
 from inbounds.sampling import Checkpoint, Draws, Interrupted, NonFiniteError, UntrustworthyWarning
@@ -47,6 +48,7 @@ __all__ = ["infer"]
 METHODS = ("auto", "minibatch", "full")
 MOST_DRAWS = 200_000  # per chain
 MOST_NUMBERS = 2**28  # of draws in memory
+MOST_DIMENSIONS = 50_000  # so that a thousand draws of each chain have room
 ROUNDS = 8  # of runs that find their steps too long,
 ROUNDS_BEFORE_OTHERS = 4  # and of those where another sampler can take over
 FEWEST_DRAWS = 50  # per chain, of which anything is said
@@ -148,7 +150,7 @@ def infer(
     theta = jax.eval_shape(posterior.start, jax.random.key(seed)) if init is None else init
     quantities = dict(quantities or {})
     _check_quantities(posterior, quantities, theta)
-    _check_size(space, theta)
+    _check_size(posterior, space, theta, method)
     identity = posterior.fingerprint() | {"method": method, "seed": str(seed), "num_chains": str(num_chains)}
     options = {"devices": devices, "progress": progress}
     journal = Journal.load(keeping, identity, posterior, space, theta)
@@ -202,6 +204,9 @@ def _settled(
 
     That is steps, metric and transforms, and the gradient and the batch that suit these.
     """
+    if setup.method == "full" and found.structure is not None:
+        with clock.part("windows"):
+            return settle_structured(setup, found.structure, clock, seed + 1, devices=devices)
     with clock.part("windows"):
         apart = bool(found.elsewhere.rivals)
         settled, draws = settle(setup, clock, seed + 1, heights=heights, free=free, apart=apart, devices=devices)
@@ -398,13 +403,20 @@ def _check_quantities(posterior: Posterior, quantities: dict[str, Callable[[PyTr
             )
 
 
-def _check_size(space: Space, theta: PyTree) -> None:
+def _check_size(posterior: Posterior, space: Space, theta: PyTree, method: str) -> None:
+    """Raise a ValueError where the posterior is too large for what it gives, or for the method."""
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jax.numpy.result_type(float)), theta)
     size = trees.size(jax.eval_shape(space.unconstrain, like))
-    if size > MOST_DENSE:
+    has_density = posterior.gradient is None and posterior.has_density
+    by_hand = "Choose by hand: a kernel in `ib.metrics.low_rank(...)`, `per_row(...)` or `arrow(...)`, sampled by `ib.sample`."
+    if size > (MOST_DIMENSIONS if has_density else MOST_DENSE):
+        more = "" if has_density else ", where a posterior gives gradients alone"
+        most = MOST_DIMENSIONS if has_density else MOST_DENSE
+        raise ValueError(f"ib.infer takes up to {most:,} dimensions{more}; this posterior has {size:,}. {by_hand}")
+    if size > MOST_DENSE and method == "minibatch":
         raise ValueError(
-            f"ib.infer moves in a dense metric, in up to {MOST_DENSE:,} dimensions; this posterior has {size:,}. Choose by hand: a kernel in "
-            "`ib.metrics.low_rank(...)` or `ib.metrics.per_row(...)`, sampled by `ib.sample`."
+            f"ib.infer takes minibatches in a dense metric, in up to {MOST_DENSE:,} dimensions; this posterior has {size:,}. Leave `method` "
+            f'out, or take method="full". {by_hand}'
         )
 
 

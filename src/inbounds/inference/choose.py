@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from inbounds.inference.mode import MOST_DENSE, Mode, Surface, find_mode
 from inbounds.inference.noise import RowNoise, noise_of_rows
 from inbounds.inference.nuts import leapfrog_size
 from inbounds.inference.setup import Setup
+from inbounds.inference.structure import Structure, first_metric, in_words, structure_of
 from inbounds.metrics import Dense
 from inbounds.metrics._reference import whitening
 from inbounds.posterior import Posterior
@@ -79,18 +80,26 @@ class Found:
     Attributes:
         mode: the mode, or the best point; None where the posterior has no density to search.
         elsewhere: other modes that have mass, and points with mass far from the mode.
+        structure: what the metric is made of; None where it is dense.
     """
 
     mode: Mode | None
     elsewhere: Elsewhere = NOTHING
+    structure: Structure | None = None
 
 
 def look_around(posterior: Posterior, space: Space, init: PyTree, seed: int, clock: Clock) -> Found:
     """The mode, and what else there is."""
     if posterior.gradient is not None:
         return Found(None)
+    with clock.part("structure"):
+        structure = structure_of(posterior, space, seed)
+    if structure is not None and structure.has_scales:
+        return Found(None, structure=structure)
     with clock.part("mode"), clock.until(SEARCHING):
         mode = find_mode(posterior, space, init, seed=seed)
+    if structure is not None and (structure.is_needed or not mode.found):
+        return Found(mode, structure=structure)
     if mode.hessian is None or not mode.found or len(mode.gradient) > MOST_LOOKED_ELSEWHERE:
         return Found(mode)
     elsewhere = UNKNOWN
@@ -119,6 +128,8 @@ def plans(
         return [Plan(method, "asked for.")]
     if not posterior.has_density:
         return [Plan("minibatch", "the posterior gives gradients alone.")]
+    if found.structure is not None:
+        return [Plan("full", "minibatches need a dense metric, and here it is made of blocks or of few directions.")]
     if posterior.data is None or posterior.log_likelihood is None:
         return [Plan("full", "there are no rows to take minibatches of.")]
     if found.mode is None or not found.mode.found:
@@ -166,7 +177,10 @@ def choose(
     init: PyTree = None,
 ) -> Setup:  # fmt: skip
     """A setup to begin with: the windows may still change its transforms, its metric and its steps."""
-    metric, starts, choices = _begin(posterior, space, found, num_chains, seed, init)
+    if found.structure is not None and plan.method == "full":
+        metric, starts, choices = _begin_structured(posterior, space, found, num_chains, seed, init)
+    else:
+        metric, starts, choices = _begin(posterior, space, found, num_chains, seed, init)
     transforms = with_scales(space, jax.tree.map(lambda leaf: leaf[0], starts))
     setup = Setup(
         posterior=posterior, transforms=transforms, method=plan.method, metric=metric, gradient="all", center=None,
@@ -272,6 +286,29 @@ def _begin(
         "metric": f"none to begin with, in {size} dimensions.",
     }
     return metric, jax.tree.map(lambda *leaves: np.stack(leaves), *starts), choices
+
+
+def _begin_structured(
+    posterior: Posterior, space: Space, found: Found, num_chains: int, seed: int, init: PyTree
+) -> tuple[Any, PyTree, dict[str, str]]:
+    """(metric, starts, choices) where the metric is made of what the structure of the posterior says."""
+    structure, mode = found.structure, found.mode
+    assert structure is not None
+    keys = jax.random.split(jax.random.key(seed), num_chains)
+    starts = [jax.tree.map(np.asarray, posterior.start(key)) for key in keys]
+    where = "near the middle of the prior"
+    if init is not None and (mode is None or not mode.found):
+        starts, where = [jax.tree.map(np.asarray, init)] * num_chains, "at `init`"
+    metric, at = first_metric(posterior, space, structure, mode, starts[0])
+    if mode is not None and mode.found:
+        where = "one sd around the mode"
+        draws = np.random.default_rng(seed).normal(size=(num_chains, structure.size))
+        with in_double():
+            phis = np.stack([flat(metric.to_proxy(jnp.asarray(z))) for z in draws])
+        stacked = Surface(posterior, space, mode.theta).starts_of(phis)
+    else:
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
+    return metric, stacked, {"start": f"chains start {where}.", "metric": in_words(metric, structure, at)}
 
 
 def _dispersed(

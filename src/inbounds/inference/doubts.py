@@ -26,6 +26,7 @@ __all__ = ["Doubt", "doubts"]
 
 INFINITE_VARIANCE = 0.5  # index of a tail
 MOST_DIVERGENT = 0.002  # of the trajectories
+LEAST_OF_ENERGY = 0.2  # mean square of its steps over its variance
 WIDER = 1.0  # log volume of the draws over that of the Gaussian at the mode, from which on that is a peak
 LOOKED_AT = 192  # draws, for the mass where the chains are
 MOST_SEEN = 10_000  # draws
@@ -177,11 +178,26 @@ def _trajectories(draws: Draws, setup: Setup) -> list[str]:
         return []
     share = float(np.mean(draws.stats["divergent"]))
     if share <= MOST_DIVERGENT:
-        return []
+        return _energies(draws)
     return [
         f"{share:.1%} of the trajectories diverged at an acceptance of {setup.acceptance:.2g}: the posterior has a funnel or a "
         "corner that steps of one length cannot cover. "
         "Write the model non-centred (effect = mean + scale * standard normal), or give the scale a prior away from 0."
+    ]
+
+
+def _energies(draws: Draws) -> list[str]:
+    """Whether trajectories with fresh momenta reach all the energies of the posterior: in a funnel they do not (Betancourt 2016)."""
+    energy = np.asarray(draws.stats["energy"], np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.mean(np.square(np.diff(energy, axis=1)), axis=1) / np.var(energy, axis=1)
+    least = float(np.min(found))
+    if not least < LEAST_OF_ENERGY:
+        return []
+    return [
+        f"trajectories move between levels of energy too slowly (E-BFMI {least:.2g}, and it takes {LEAST_OF_ENERGY:g}): the posterior has a "
+        "funnel, or tails that they hardly reach. Write the model non-centred (effect = mean + scale * standard normal), or give the scale a "
+        "prior away from 0."
     ]
 
 

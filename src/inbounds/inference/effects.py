@@ -15,6 +15,7 @@ from inbounds.trees import PyTree, some_draws
 __all__ = ["error_of_density", "of_its_variables", "without_effects"]
 
 LOOKED_AT = 32  # draws
+MOST_CROSSED = 50  # effects of other plates, from which on those of all plates are sampled
 
 
 def without_effects(
@@ -27,6 +28,12 @@ def without_effects(
     marginal, about = posterior.without_effects()
     if marginal is posterior:
         return posterior, about
+    crossed = marginal.crossed_effects()
+    if crossed >= MOST_CROSSED:
+        return posterior, (
+            f"sampled like all variables: another plate of groups crosses theirs, and its {crossed:,} effects would have to be sampled "
+            "without them."
+        )
     theta = jax.eval_shape(marginal.start, jax.random.key(0))
     try:
         for function in quantities.values():

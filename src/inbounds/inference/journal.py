@@ -13,7 +13,9 @@ from inbounds.inference.elsewhere import Elsewhere, Rival
 from inbounds.inference.mode import Mode
 from inbounds.inference.noise import RowNoise
 from inbounds.inference.setup import Setup
-from inbounds.metrics import Dense
+from inbounds.inference.structure import Structure
+from inbounds.metrics import Arrow, Dense, LowRank
+from inbounds.metrics._tables import Part
 from inbounds.posterior import Posterior
 from inbounds.sampling import Checkpoint
 from inbounds.sampling.devices import is_first_process
@@ -25,7 +27,7 @@ from inbounds.trees import PyTree
 __all__ = ["Journal", "Keeping"]
 
 FILE = "inference.npz"
-CLASSES = (Found, Mode, Elsewhere, Rival, Plan, RowNoise, Dense)
+CLASSES = (Found, Mode, Elsewhere, Rival, Plan, RowNoise, Structure, Dense, LowRank, Arrow, Part)
 
 
 class Keeping:

@@ -47,6 +47,7 @@ class Info(NamedTuple):
         acceptance: mean probability with which the states of the trajectory would be accepted.
         divergent: 1 where the trajectory left the level of its energy.
         leapfrogs: gradients that it took.
+        energy: of the state that it came to.
     """
 
     gradient_norm: jax.Array
@@ -54,6 +55,7 @@ class Info(NamedTuple):
     acceptance: jax.Array
     divergent: jax.Array
     leapfrogs: jax.Array
+    energy: jax.Array
 
 
 class AllData:
@@ -148,6 +150,7 @@ def nuts(
                 accepted,
                 tree.diverging.astype(step_size.dtype),
                 jnp.asarray(tree.num_proposals, step_size.dtype),
+                tree.z_proposal_energy,
             )
 
         return new, report
@@ -162,7 +165,7 @@ def nuts(
         _moving=lambda state: state.position,
         constrain=space.constrain,
         noise="key",
-        reports=("gradient_norm", "acceptance", "divergent", "leapfrogs"),
+        reports=("gradient_norm", "acceptance", "divergent", "leapfrogs", "energy"),
         adapt_steps=adapt_steps,
     )
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from inbounds import gradients
+from inbounds import gradients, trees
 from inbounds import transforms as tf
 from inbounds.exact import flat, flattener
 from inbounds.inference.halving import halved
@@ -28,6 +28,8 @@ from inbounds.trees import PyTree
 
 __all__ = ["Setup"]
 
+BLOCK = 256  # draws that are taken to z at once
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -37,7 +39,7 @@ class Setup:
         posterior: what is sampled.
         transforms: one per support.
         method: "minibatch" or "full".
-        metric: c and L.
+        metric: c and L; one that is not dense for trajectories alone.
         gradient: one of `noise.KINDS`, or "all" where every step takes all the data.
         center: theta of the control variate; None without one.
         batch_size: rows of a fine step; None where every step takes all the data.
@@ -54,7 +56,7 @@ class Setup:
     posterior: Posterior
     transforms: PyTree
     method: str
-    metric: Dense
+    metric: Any
     gradient: str
     center: PyTree
     batch_size: int | None
@@ -122,7 +124,12 @@ class Setup:
 
     def z_of(self, phi: np.ndarray) -> np.ndarray:
         """The z of flat proxies, in double precision."""
-        return np.asarray((phi - flat(self.metric.center)) @ np.asarray(self.metric.inverse, np.float64).T)
+        if isinstance(self.metric, Dense):
+            return np.asarray((phi - flat(self.metric.center)) @ np.asarray(self.metric.inverse, np.float64).T)
+        moved = self.posterior.compiled.of(_z_of)
+        with in_double():
+            found = [np.asarray(moved(self.metric, some)) for some in _in_blocks(phi.reshape(-1, phi.shape[-1]))]
+        return np.concatenate(found)[: phi.size // phi.shape[-1]].reshape(phi.shape)
 
     def moved(self, center: np.ndarray, turned: np.ndarray) -> Setup:
         """The same moved in z', where z = center + turned z', turned once more so that the noise of minibatches is diagonal."""
@@ -167,6 +174,19 @@ class Setup:
     def of_written(cls, written: dict[str, Any], posterior: Posterior, space: Space) -> Setup:
         """The one that was written, of the same posterior."""
         return cls(**written | {"posterior": posterior, "transforms": _placed(space, written["transforms"])})
+
+
+def _z_of(metric: Any, phis: jax.Array) -> jax.Array:
+    moved: jax.Array = jax.lax.map(
+        lambda phi: metric.from_proxy(trees.cut_like(metric.center, phi)), phis, batch_size=64
+    )
+    return moved
+
+
+def _in_blocks(rows: np.ndarray) -> list[np.ndarray]:
+    """Blocks of one length, so that one program does for all."""
+    filled = np.concatenate([rows, np.repeat(rows[-1:], -len(rows) % BLOCK, axis=0)])
+    return np.split(filled, len(filled) // BLOCK)
 
 
 def _proxies(space: Space, theta: PyTree) -> PyTree:

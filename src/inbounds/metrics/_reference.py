@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -37,6 +35,12 @@ class Reference:
             self.phi = jax.tree.map(np.asarray, space.unconstrain(self.theta))
         self.dimension, self._unravel = flattener(self.phi)
         self._gradient: np.ndarray | None = None
+        # Made here, so that what is compiled for one point serves others (`at`).
+        self._constrained, self._moved, self._rest = (
+            jax.jit(space.constrain),
+            jax.jit(self._moves),
+            jax.jit(self._bends),
+        )
 
     def at(self, phi: PyTree) -> Reference:
         """The same at another point of the proxy, with what was compiled for this one.
@@ -73,6 +77,12 @@ class Reference:
         curved = self._likelihood.products(flat(self.theta), moved)
         return self._with_the_rest(vectors, curved)
 
+    def products_of_prior(self, vectors: np.ndarray) -> np.ndarray:
+        """The same of the Hessian without the data: that of the prior and the Jacobian."""
+        with in_double():
+            nothing = np.zeros((len(vectors), flat(self.theta).size))
+            return np.asarray(self._rest(flat(self.phi), nothing[0], vectors, nothing))
+
     def diagonal(self, probes: int, seed: int = 0) -> np.ndarray:
         """Roughly that of the Hessian, and positive: one pass over the data.
 
@@ -106,31 +116,24 @@ class Reference:
         with in_double():
             return np.asarray(self._rest(flat(self.phi), self._gradient, vectors, curved))
 
-    @cached_property
-    def _constrained(self) -> Callable[[PyTree], PyTree]:
-        return jax.jit(self.space.constrain)
-
-    @cached_property
-    def _moved(self) -> Callable[..., jax.Array]:
+    def _moves(self, point: jax.Array, vectors: jax.Array) -> jax.Array:
         """How theta moves with phi along each of some vectors."""
-        return jax.jit(lambda point, vectors: jax.vmap(lambda v: jax.jvp(self._theta, (point,), (v,))[1])(vectors))
+        moved: jax.Array = jax.vmap(lambda v: jax.jvp(self._theta, (point,), (v,))[1])(vectors)
+        return moved
 
-    @cached_property
-    def _rest(self) -> Callable[..., jax.Array]:
+    def _bends(self, point: jax.Array, gradient: jax.Array, vectors: jax.Array, curved: jax.Array) -> jax.Array:
         """The products of all but the likelihood's own curvature, and that, already multiplied, back in phi."""
 
-        def one(point: jax.Array, gradient: jax.Array, vector: jax.Array, curved: jax.Array) -> jax.Array:
-            def negative(phi: jax.Array) -> jax.Array:
-                log_density = self.posterior.log_prior(self.space.constrain(self._unravel(phi)))
-                return -(
-                    gradient @ self._theta(phi) + log_density + self.space.log_abs_det_jacobian(self._unravel(phi))
-                )
+        def negative(phi: jax.Array) -> jax.Array:
+            log_density = self.posterior.log_prior(self.space.constrain(self._unravel(phi)))
+            return -(gradient @ self._theta(phi) + log_density + self.space.log_abs_det_jacobian(self._unravel(phi)))
 
+        def one(vector: jax.Array, curved: jax.Array) -> jax.Array:
             _, pull = jax.vjp(self._theta, point)
             result: jax.Array = jax.jvp(jax.grad(negative), (point,), (vector,))[1] - pull(curved)[0]
             return result
 
-        return jax.jit(jax.vmap(one, in_axes=(None, None, 0, 0)))
+        return jax.vmap(one)(vectors, curved)
 
     def _theta(self, phi: jax.Array) -> jax.Array:
         return trees.ravel(self.space.constrain(self._unravel(phi)))

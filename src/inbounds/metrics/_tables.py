@@ -83,6 +83,12 @@ def probes_of(phi: PyTree, part: Part) -> np.ndarray:
     return np.stack(probes + [_spread(phi, part, others * np.ones(width))] * (part.rows > 1))
 
 
+def probe_of(phi: PyTree, part: Part, seed: int) -> np.ndarray:
+    """A flat vector like phi that is zero but for a part: the same random numbers for each seed, with other signs of the rows."""
+    numbers = np.random.default_rng(0).uniform(0.5, 1.5, size=(part.rows, sum(widths(phi, part))))
+    return _spread(phi, part, np.random.default_rng(seed + 1).choice([-1.0, 1.0], size=(part.rows, 1)) * numbers)
+
+
 def blocks_of(phi: PyTree, part: Part, found: np.ndarray) -> np.ndarray:
     """The blocks of a part from the rows of the Hessian's products with its probes.
 
