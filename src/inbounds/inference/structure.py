@@ -279,7 +279,7 @@ def _of_draws(setup: Setup, structure: Structure, draws: Draws) -> Any:
         except ValueError:  # not positive definite on average, which so few points may leave
             pass
     numbers = flat_draws(draws.phi).reshape(-1, structure.size)
-    center = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64).mean(axis=(0, 1)), draws.phi)
+    center = jax.tree.map(lambda leaf: np.asarray(np.asarray(leaf, np.float64).mean(axis=(0, 1))), draws.phi)
     return _diagonal(center, np.maximum(numbers.std(axis=0), 1e-12), structure)
 
 

@@ -210,7 +210,7 @@ def arrow_from_draws(
         posterior, space, space.constrain(jax.tree.unflatten(treedef, [leaf[chosen[0]] for leaf in flat]))
     )
     others = (first.at(jax.tree.unflatten(treedef, [leaf[i] for leaf in flat])) for i in chosen)
-    center = jax.tree.unflatten(treedef, [leaf.mean(axis=0) for leaf in flat])
+    center = jax.tree.unflatten(treedef, [np.asarray(leaf.mean(axis=0)) for leaf in flat])
     return _of_points(others, center, _parts(first.phi, tables))
 
 
