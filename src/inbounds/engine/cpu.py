@@ -127,9 +127,8 @@ class CPU(Plain):
     def looked_up(self, data: PyTree, rows: np.ndarray) -> PyTree:
         return jax.tree.map(lambda leaf: jax.device_put(leaf[rows]), data)
 
-    few_calls: ClassVar = {
-        "xla_backend_optimization_level": 0
-    }  # a third of the time of a compilation is that of LLVM's passes
+    # A third of the time of a compilation is that of LLVM's passes.
+    few_calls: ClassVar = {"xla_backend_optimization_level": 0}
     in_vectors = True  # as in `elementwise`
     asks_for_reports = True
 

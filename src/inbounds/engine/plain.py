@@ -169,6 +169,8 @@ class Plain:
 
     # -- the loop over steps ---------------------------------------------------------------------------------------
 
+    # XLA's options for programs of little work that are called a few times, so that they are soon compiled.
+    few_calls: ClassVar[dict[str, Any]] = {}
     in_vectors = False  # whether the numbers of a state lie in vectors between two steps
     asks_for_reports = False  # whether a step is asked if it is to report: to make a report costs more than to ask
 
@@ -184,10 +186,6 @@ class Plain:
     def compiler_options(self, numbers: int) -> dict[str, Any]:
         """XLA's, for the steps of chains whose states hold so many numbers."""
         return {}
-
-    few_calls: ClassVar[
-        dict[str, Any]
-    ] = {}  # XLA's options for programs of little work that are called a few times: they are soon compiled
 
     def plug_in(self) -> Any:
         """What makes kernels of our own for this device (`engine.triton`); None where there is none, or where it does not work."""
