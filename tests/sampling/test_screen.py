@@ -157,6 +157,16 @@ class OnDisk:
         return part
 
 
+def test_numbers_that_a_support_fixes_take_no_room_from_others(healthy):
+    """The diagonal of a correlation matrix never moves; a chain that stands still by itself is another thing."""
+    draws = with_one(healthy, moved(np.random.default_rng(1).normal(size=(CHAINS, LENGTH))))
+    draws[:, :, :200] = 1.0
+    draws[1, :, 200] = 1.0
+    looked = screen.look([("x", draws)], 400, may_be_fixed=True)
+    assert {f"x[{PLACE}]", "x[200]"} <= set(looked.names)
+    assert not {f"x[{i}]" for i in range(200)} & set(looked.names)
+
+
 def test_draws_on_disk_are_read_once(healthy):
     stored = OnDisk(with_one(healthy, moved(np.random.default_rng(1).normal(size=(CHAINS, LENGTH)))))
     looked = screen.look([("x", stored)], 400)

@@ -78,7 +78,14 @@ class Reference:
         return self._with_the_rest(vectors, curved)
 
     def products_of_prior(self, vectors: np.ndarray) -> np.ndarray:
-        """The same of the Hessian without the data: that of the prior and the Jacobian."""
+        """The same of the Hessian without the data: that of the prior and the Jacobian.
+
+        Args:
+            vectors: rows of the size of phi.
+
+        Returns:
+            The products, a row each.
+        """
         with in_double():
             nothing = np.zeros((len(vectors), flat(self.theta).size))
             return np.asarray(self._rest(flat(self.phi), nothing[0], vectors, nothing))

@@ -335,21 +335,22 @@ class Draws:
         notes = verdict.chains_agree(
             names, Convergence(*map(np.concatenate, zip(*each, strict=True))), self.num_chains, self.num_draws
         )
-        notes += self.at_bounds()
-        if moves:
-            moved = _shapes(self.phi)
-            still = [_stand_still(np.asarray(x).reshape(*x.shape[:2], -1)) for _, x in moved]
-            notes += verdict.moves([n for name, x in moved for n in labels(name, x.shape[2:])], np.concatenate(still))
-        return notes
+        return notes + self.at_bounds() + (self._standing() if moves else [])
+
+    def _standing(self) -> list[verdict.Note]:
+        """Notes on what moves and did not: of theta the support may fix numbers, such as the diagonal of a correlation matrix."""
+        moved = _shapes(self.phi)
+        still = [_stand_still(np.asarray(x).reshape(*x.shape[:2], -1)) for _, x in moved]
+        return verdict.moves([n for name, x in moved for n in labels(name, x.shape[2:])], np.concatenate(still))
 
     def _quickly_found(self, moves: bool) -> list[verdict.Note]:
         """The same on those that seem worst. Of the proxy: ranks are those of theta where each number has a bound of its own."""
         is_small = sum(leaf.size for leaf in jax.tree.leaves(self.phi)) <= MOST_CONVERTED
-        looked = look(_shapes(self.theta if is_small else self.phi), self.num_steps)
+        looked = look(_shapes(self.theta if is_small else self.phi), self.num_steps, may_be_fixed=is_small)
         chains, length, _ = looked.draws.shape
         notes = verdict.chains_agree(looked.names, looked.convergence(), chains, length, looked.numbers)
         if moves:
-            notes += verdict.moves(looked.names, _stand_still(looked.draws))
+            notes += self._standing() if is_small else verdict.moves(looked.names, _stand_still(looked.draws))
         if notes and not looked.is_all:
             notes.append(verdict.Note("looked-at", str(looked)))
         return notes + (self.at_bounds() if is_small else [])

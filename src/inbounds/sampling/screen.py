@@ -70,12 +70,13 @@ class Looked(NamedTuple):
         return f"These notes come from a look at {which}, by {often}. `draws.summary()` looks at all."
 
 
-def look(leaves: Sequence[tuple[str, np.ndarray]], num_steps: int) -> Looked:
+def look(leaves: Sequence[tuple[str, np.ndarray]], num_steps: int, may_be_fixed: bool = False) -> Looked:
     """The numbers of a run that look worst, or all where they are few, by as many draws as it takes.
 
     Args:
         leaves: variables by name, axes (chain, draw, ...), in memory or on disk.
         num_steps: of the run.
+        may_be_fixed: whether a number that is the same in all the draws of all chains is left out, as one that its support fixes.
     """
     chains, length = leaves[0][1].shape[:2]
     sizes = [int(np.prod(leaf.shape[2:])) for _, leaf in leaves]
@@ -92,7 +93,11 @@ def look(leaves: Sequence[tuple[str, np.ndarray]], num_steps: int) -> Looked:
     ]
     places = np.arange(numbers)
     if numbers > most:
-        places = _worst(_signs(flat[0] if len(flat) == 1 else np.concatenate(flat, axis=2)), most)
+        glanced = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=2)
+        signs = _signs(glanced)
+        if may_be_fixed:
+            signs[:, (glanced == glanced[:1, :1]).all(axis=(0, 1))] = -np.inf
+        places = _worst(signs, most)
     if all(isinstance(leaf, np.ndarray) for _, leaf in leaves):  # what is on disk is read once
         flat = [leaf.reshape(chains, length, size) for (_, leaf), size in zip(leaves, sizes, strict=True)]
         thin = 1
