@@ -34,10 +34,8 @@ __all__ = ["Found", "Plan", "calmer_far_out", "choose", "choose_again", "look_ar
 
 COARSE_STEP = 0.5  # of chains in a round posterior
 TOLERATED_NOISE = 0.05  # variance of a fine step's gradient noise over that of the injected noise
-TOLERATED_FAR_OUT = (
-    0.25  # the same far out, up to which the coarse step injects noise at all; beyond it minibatches are made larger,
-)
-ENOUGH_FAR_OUT = 0.1  # until it is this
+# The same far out: above the first the coarse step may inject no noise at all, and minibatches are made larger until it is the second.
+TOLERATED_FAR_OUT, ENOUGH_FAR_OUT = 0.25, 0.1
 FAR_OUT = (0.99, 0.998, 0.995, 0.999)  # quantiles of the distance from the centre
 FEWEST_ROWS = 12
 WHOLE_SHARE = 0.25  # of the data in a fine step, from which on it takes all of them
